@@ -206,6 +206,7 @@ def _outcomes(count: int, category: Any, verdict: Any) -> dict[str, pa.Array]:
         "stratum": _fixed("ordinary", count),
         "budget": _fixed("", count),
         "images": empty("images"),
+        "boxes": empty("boxes"),
     }
 
 

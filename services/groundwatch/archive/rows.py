@@ -8,7 +8,7 @@ a column never changes its type.
 """
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from itertools import accumulate, chain
 from operator import attrgetter
@@ -19,7 +19,18 @@ import pyarrow as pa
 
 from groundwatch.archive.tables import TableSpec
 from groundwatch.errors import UNDECODED
-from groundwatch.events import Decision, OutcomeKind, ResponseScored, Usage
+from groundwatch.events import (
+    Box,
+    Decision,
+    Drawn,
+    Judge,
+    JudgedClaim,
+    OutcomeKind,
+    ResponseScored,
+    SubSentence,
+    Usage,
+    partition_of,
+)
 from groundwatch.reporting.tally import fingerprint
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import Position, Read, read_stream
@@ -193,6 +204,49 @@ def to_table(rows: Sequence[Row], version_tags: Sequence[str]) -> pa.Table:
     return pa.Table.from_arrays([*columns, _claims(events)], schema=SCHEMA)
 
 
+def event_of(row: Mapping[str, Any]) -> ResponseScored:
+    """The outcome of a row, as plain values by column."""
+    boxes: dict[int, list[Box]] = {}
+    for box in row.get("boxes") or ():
+        boxes.setdefault(box["claim"], []).append(
+            Box(**{name: box[name] for name in Box.__struct_fields__ if name in box})
+        )
+    drawn = {"probability": "drawn", "lowest": "drawn_lowest", "stratum": "stratum", "budget": "budget"}
+    return ResponseScored(
+        **{name: row[name] for name in _AS_IN_EVENT},
+        id=row["response_id"],
+        outcome=OutcomeKind(row["outcome"]),
+        values=dict(row["values"] or {}),
+        judges={
+            one["stage"]: Judge(**{name: one[name] for name in Judge.__struct_fields__})
+            for one in row["judges"] or ()
+        },
+        units=tuple(msgspec.convert(row["units"] or (), tuple[SubSentence, ...])),
+        claims=tuple(
+            JudgedClaim(
+                text=one["text"],
+                category=one["category"],
+                unit=one["unit"],
+                decision=Decision(one["verdict"]),
+                probability=one["probability"],
+                evidence=one["evidence"],
+                parts=tuple(one["parts"] or ()),
+                boxes=tuple(boxes.get(at, ())),
+            )
+            for at, one in enumerate(row[CLAIMS] or ())
+        ),
+        usage=Usage(
+            **{name: row[name] for name in ("calls", "input_tokens", "output_tokens", "cost")},
+        ),
+        drawn=Drawn(**{name: row[column] for name, column in drawn.items()}),
+        tags=dict(row["tags"] or {}),
+        images=tuple(row.get("images") or ()),
+        recorded_at=_seconds(row["recorded_at"]),
+        scored_at=_seconds(row["scored_at"]),
+        partition=partition_of(row["key"]),
+    )
+
+
 def nested(lengths: Iterable[int], claims: Sequence[pa.Array]) -> pa.Array:
     """The column of claims from one array for each of `CLAIM_FIELDS` and the number of claims by row."""
     offsets = pa.array([0, *accumulate(lengths)], pa.int32())
@@ -242,6 +296,10 @@ def _version(event: ResponseScored, names: Sequence[str]) -> str:
 
 def _micros(seconds: float) -> int | None:
     return round(seconds * 1e6) if 0 < seconds <= _MAX_TIME else None
+
+
+def _seconds(moment: datetime | None) -> float:
+    return moment.timestamp() if moment is not None else 0.0
 
 
 _DECODER = msgspec.json.Decoder(ResponseScored)

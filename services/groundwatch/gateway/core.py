@@ -9,6 +9,7 @@ import msgspec
 from groundwatch.conversations.conversation import Conversation
 from groundwatch.errors import TransientError
 from groundwatch.events import LIVE, ResponseRecorded, ResponseScored, in_partition, response_key
+from groundwatch.gateway.answers.search import AnswerSearch
 from groundwatch.gateway.budgets.budgets import Budgets
 from groundwatch.gateway.callers import Tokens
 from groundwatch.gateway.comparing import last_event
@@ -25,6 +26,7 @@ from groundwatch.gateway.live.live import Live
 from groundwatch.gateway.live.nats_monitor import NatsMonitor
 from groundwatch.gateway.live.snapshots import Snapshots, counting_of
 from groundwatch.gateway.replays import Replays
+from groundwatch.reporting.answers import Archived
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.outcomes import limits
 from groundwatch.runtime.delivery.placing import places_of
@@ -49,6 +51,7 @@ class GatewayCore:
         metrics: Metrics,
         replays: Replays | None,
         problems: Callable[[], list[str]],
+        archived: Archived | None = None,
     ) -> None:
         self.settings = settings.gateway
         self.bus = bus
@@ -89,6 +92,7 @@ class GatewayCore:
             every=self.settings.snapshot_every,
         )
         self.telling.append(lambda: self.live.notes)
+        self.answers = AnswerSearch(bus, archived, self.erased, settings.telemetry.version_tags)
 
     def notes(self) -> list[str]:
         """What somebody should know although it is no reason to send nobody here."""

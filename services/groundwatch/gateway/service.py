@@ -16,6 +16,7 @@ from groundwatch.gateway.serving.dynamo import Dynamo
 from groundwatch.gateway.serving.halves import Halves
 from groundwatch.gateway.serving.http import CloudEventRoutes
 from groundwatch.gateway.serving.subject import SubjectIntake
+from groundwatch.reporting.answers import Archived
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.telemetry.logs import logger
@@ -36,13 +37,16 @@ class GatewayService:
         metrics: Metrics,
         replays: Replays | None = None,
         run_gauges: Gauges | None = None,
+        archived: Archived | None = None,
     ) -> None:
-        """`run_gauges` tell Prometheus of replays, which are no business of the gateway's own."""
+        """`run_gauges` tell Prometheus of replays, which are no business of the gateway's own; `archived`
+        finds answers that the archive has."""
         self._settings = settings
         self._bus = bus
         self._metrics = metrics
         self._replays = replays
         self._run_gauges = run_gauges
+        self._archived = archived
         metrics.objective.set(settings.alarm.objective)
         self._server: HttpServer | None = None
         self._grpc: GrpcServer | None = None
@@ -74,7 +78,9 @@ class GatewayService:
     async def _start(self) -> None:
         settings = self._settings.gateway
         problems = self.problems
-        self.core = core = GatewayCore(self._settings, self._bus, self._metrics, self._replays, problems)
+        self.core = core = GatewayCore(
+            self._settings, self._bus, self._metrics, self._replays, problems, self._archived
+        )
         core.telling.append(self._troubles)
         self._receiver = receiver = Receiver(core)
         await core.erased.start()
@@ -87,7 +93,7 @@ class GatewayService:
             self._grpc = GrpcServer(core, receiver)
         await core.budgets.start()
         await core.backlog.look()
-        for part in (core.backlog, core.gauges, core.nats_monitor, self._run_gauges, core.live):
+        for part in (core.backlog, core.gauges, core.nats_monitor, self._run_gauges, core.live, core.answers):
             if part is not None:
                 part.start()
         self._halves = halves = Halves(core)
@@ -135,7 +141,8 @@ class GatewayService:
         )
         joining = self._receiver.joining if self._receiver is not None else None
         monitor = core.nats_monitor if core is not None else None
-        for part in (self._run_gauges, self._halves, joining, monitor, *parts):
+        answers = core.answers if core is not None else None
+        for part in (self._run_gauges, self._halves, joining, monitor, answers, *parts):
             if part is not None:
                 await part.stop()
 
@@ -165,7 +172,8 @@ class GatewayService:
             else ()
         )
         joining = self._receiver.joining if self._receiver is not None else None
-        for part in (*parts, self._run_gauges, self._grpc, self._subject, self._halves, joining):
+        answers = core.answers if core is not None else None
+        for part in (*parts, self._run_gauges, self._grpc, self._subject, self._halves, joining, answers):
             if part is not None and part.problem:
                 found.append(part.problem)
         return [f"{self.name}: {why}" for why in found]

@@ -11,7 +11,9 @@ import nats.errors
 
 from groundwatch.archive.cold import cold_events
 from groundwatch.archive.images import archived_images
+from groundwatch.archive.place import SWITCHED_OFF, installed
 from groundwatch.errors import TransientError, UsageError
+from groundwatch.reporting.answers import Archived
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.provisioning import missing
 from groundwatch.runtime.services.run import observed, running, until_told_to_stop
@@ -53,12 +55,21 @@ def make_service(
         from groundwatch.replay.service import ReplayManager, RunGauges
 
         replays = ReplayManager(settings) if settings.gateway.grpc_port >= 0 else None
-        more = [replays, RunGauges(bus, metrics.replay)]
+        more = [replays, RunGauges(bus, metrics.replay), archived_answers(settings)]
     made = getattr(import_module(f"groundwatch.{name}.service"), f"{name.title()}Service")
     named = {"in_one_process": in_one_process} if name == "archive" else {}
     service: Service = made(settings, bus, metrics, *more, **named)
     metrics.ready.labels(name).set_function(lambda: not service.problems())
     return service
+
+
+def archived_answers(settings: Settings) -> Archived | None:
+    """What finds answers in the archive, where there is one."""
+    if settings.archive.url in ("", SWITCHED_OFF) or not installed():
+        return None
+    from groundwatch.archive.answers import ArchivedAnswers
+
+    return ArchivedAnswers(settings.archive)
 
 
 def metrics_for(settings: Settings) -> Metrics:

@@ -17,6 +17,7 @@ from groundwatch.errors import InputError, TransientError
 from groundwatch.gateway.callers import Caller, Filter, NotAllowed
 from groundwatch.gateway.core import GatewayCore, look_up
 from groundwatch.gateway.http.allowing import allowed, known_alone
+from groundwatch.gateway.http.answers import AnswerRoutes
 from groundwatch.gateway.http.bodies import Receiving, SlowSender, TooLarge, body_of, share_of
 from groundwatch.gateway.http.litellm import LiteLlmRoutes
 from groundwatch.gateway.http.middleware import AuthMiddleware, Guard, caller_of, when_not_allowed
@@ -111,6 +112,7 @@ class HttpApi:
             Route("/v1/images", self.post_image, methods=["POST"]),
             Route("/v1/images/{sha256}", self.get_image),
             Route("/v1/losses", self.post_losses, methods=["POST"]),
+            *AnswerRoutes(self._core).routes(),
             *LiteLlmRoutes(self._core).routes(),
             *OtlpRoutes(self._core, self._receiver).routes(),
             *self._more,

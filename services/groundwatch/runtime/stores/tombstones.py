@@ -149,6 +149,17 @@ class Erased:
             return f"it names an image that was erased, and {NOT_AGAIN}"
         return ""
 
+    @property
+    def number(self) -> int:
+        """How many erasures are known."""
+        return len(self._names)
+
+    def names_response(self, key: str, tenant: str) -> bool:
+        """Whether this response, by its key, or all of its tenant was erased."""
+        return bool(self._names) and (
+            tombstone_name("response", key) in self._names or tombstone_name("tenant", tenant) in self._names
+        )
+
     def any_image(self, digests: Iterable[object]) -> bool:
         return bool(self._names) and any(
             isinstance(one, str) and tombstone_name("image", one) in self._names for one in digests

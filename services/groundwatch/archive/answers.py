@@ -1,0 +1,503 @@
+"""Finding single answers in the archive: a DuckDB in memory has of each outcome what finds and lists it.
+
+Files of the table are immutable. So what has come is read file by file, the newest days first, and what has
+gone goes with its file: an erasure, too, which replaces files. Names repeat, so each combination of them is
+kept once. Whole answers, and words in them, are read from the files.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import reduce
+from itertools import groupby, islice
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from groundwatch.archive.archive import Archive
+from groundwatch.archive.events import Events
+from groundwatch.archive.rows import event_of
+from groundwatch.archive.store import File, Snapshot, Store
+from groundwatch.errors import TransientError, UsageError
+from groundwatch.events import ResponseScored
+from groundwatch.reporting.answers import (
+    FACT_LENGTH,
+    FACTS,
+    FIELD,
+    NO_DOUBT,
+    NO_SCORE,
+    RANKS,
+    RECORD,
+    SENTENCE_LENGTH,
+    AnswerQuery,
+    Found,
+    Hit,
+    HitFact,
+    Rank,
+    TooSlow,
+)
+from groundwatch.runtime.settings import ArchiveSettings
+from groundwatch.times import moment_of
+
+SEARCH_SECONDS = 2.0
+"""After which a search is given up."""
+
+WORDS_SECONDS = 0.06
+"""How long a search waits for words to be looked for."""
+
+WORDS_GO_ON_SECONDS = 5.0
+"""How long that goes on for who may ask again."""
+
+WORDS_WAITING = 8
+"""Searches for different words, one of which is looked for at a time."""
+
+KEPT_PLACES = 2_000_000
+"""Places of words that are remembered, of all searches together."""
+
+EVENTS_FRESH_SECONDS = 3.0
+
+NAMES = ("run", "tenant", "model", "version", "protocol", "outcome", "reason")
+"""Columns of which each combination is kept once."""
+
+_READ = [
+    *("sequence", "stream", "response_id", "key", "recorded_at", "scored_at", "tags", "score"),
+    *("supported", "refuted", "units", "claims", "images"),
+    *NAMES,
+]
+_TEXTS = ["units.list.element.text", "claims.list.element.text"]
+
+_TABLES = """
+CREATE TABLE {0}.names (name INTEGER, run VARCHAR, tenant VARCHAR, model VARCHAR, version VARCHAR,
+    protocol VARCHAR, outcome VARCHAR, reason VARCHAR);
+CREATE TABLE {0}.answers (file INTEGER, place INTEGER, moment BIGINT, stream BIGINT, sequence BIGINT,
+    name INTEGER, id VARCHAR, key VARCHAR, tags VARCHAR, pairs VARCHAR, score DOUBLE, refuted INTEGER,
+    supported INTEGER, undecided INTEGER, badness DOUBLE, doubt DOUBLE, sentence VARCHAR,
+    facts STRUCT("text" VARCHAR, category VARCHAR, unit INTEGER)[], image VARCHAR);
+"""
+
+_INSERT = f"""
+INSERT INTO {{0}}.answers
+SELECT {{1}}, place, coalesce(epoch_us(recorded_at), epoch_us(scored_at), 0),
+    stream, sequence, name, response_id, key,
+    $record || array_to_string(list_transform(map_entries(tags), lambda e: e.key || $field || e.value
+        || $record), ''),
+    $record || array_to_string(list_distinct(list_transform(claims, lambda c: c.category || $field
+        || c.verdict || $record)), ''),
+    score, refuted, supported, len(list_filter(claims, lambda c: c.verdict = 'undecided')),
+    coalesce(-score, {NO_SCORE}),
+    coalesce(-list_min(list_transform(claims, lambda c: abs(c.probability - 0.5))), {NO_DOUBT}),
+    left(coalesce(CASE WHEN len(wrong) > 0 THEN units[wrong[1].unit + 1]."text"
+        ELSE list_filter(units, lambda u: u.label = 'descriptive')[1]."text" END, ''), {SENTENCE_LENGTH}),
+    list_transform(wrong[1:{FACTS}], lambda c: struct_pack("text" := left(c."text", {FACT_LENGTH}),
+        category := c.category, unit := c.unit)),
+    coalesce(images[1], '')
+FROM (SELECT *, list_filter(claims, lambda c: c.verdict = 'refuted') AS wrong FROM rows)
+    JOIN {{0}}.names USING ({", ".join(NAMES)})
+"""
+
+
+class _Words:
+    """Where words stand, file by file; found by a thread that goes on for who asks again."""
+
+    def __init__(self) -> None:
+        self.places: dict[int, pa.Array] = {}
+        self.news = threading.Condition()
+        self.running = False
+        self.asked = 0.0
+        self.failed: Exception | None = None
+
+
+class ArchivedAnswers:
+    """`groundwatch.reporting.answers.Archived` over an archive."""
+
+    def __init__(self, settings: ArchiveSettings) -> None:
+        """Raises `SettingsError` for an address that cannot be."""
+        self._settings = settings
+        self._archive = Archive(settings.url, settings.options)
+        self._events: Events | None = None
+        self._recorded: tuple[float, Snapshot | None, list[File]] = (0.0, None, [])
+        self._duck = duckdb.connect(
+            ":memory:",
+            config={"autoinstall_known_extensions": False, "autoload_known_extensions": False, "threads": 1},
+        )
+        self._at = _attach(self._duck)
+        for statement in filter(str.strip, _TABLES.format(self._at).split(";")):
+            self._duck.execute(statement)
+        self._names: dict[tuple[str, ...], int] = {}
+        self._numbers: dict[str, int] = {}
+        self._files: dict[int, File] = {}
+        self._snapshot: Snapshot | None = None
+        self._complete = False
+        self._words: OrderedDict[tuple[str, ...], _Words] = OrderedDict()
+        self._lock = threading.Lock()
+        self._looking = ThreadPoolExecutor(1, "answers-words")
+        self._waiting = 0
+        self._closed = False
+
+    @property
+    def complete(self) -> bool:
+        return self._complete
+
+    def close(self) -> None:
+        self._closed = True
+        self._looking.shutdown(wait=False, cancel_futures=True)
+
+    def look(self) -> None:
+        with self._read_errors():
+            self._snapshot = self._archive.snapshot()
+
+    def refresh(self) -> None:
+        with self._read_errors():
+            snapshot = self._archive.snapshot()
+            if self._complete and self._snapshot is not None and snapshot.version == self._snapshot.version:
+                return
+            wanted = {file.path: file for file in snapshot.files()}
+            new = [file for path, file in wanted.items() if path not in self._numbers]
+            gone = [number for path, number in self._numbers.items() if path not in wanted]
+            gone_by_day = {
+                day: list(several)
+                for day, several in groupby(
+                    sorted(gone, key=lambda number: self._files[number].day),
+                    key=lambda number: self._files[number].day,
+                )
+            }
+            days = {file.day for file in new} | set(gone_by_day)
+            for day in sorted(days, reverse=True):
+                if self._closed:
+                    return
+                self._change([file for file in new if file.day == day], gone_by_day.get(day, []))
+            if days:
+                self._duck.cursor().execute(f"CHECKPOINT {self._at}")
+            self._snapshot, self._complete = snapshot, True
+
+    def position(self, created: int) -> int:
+        snapshot = self._snapshot
+        return snapshot.position(created) if snapshot is not None else 0
+
+    def search(self, query: AnswerQuery, after: Rank | None, most: int) -> Found:
+        names = self._named(query)
+        if not names:
+            return Found([])
+        conditions, values = query.conditions(after)
+        if len(names) < len(self._names):
+            conditions.append(f"name IN ({', '.join(map(str, names))})")
+        searched_to = None
+        duck = self._duck.cursor()
+        if query.words:
+            places, searched_to = self._with_words(query)
+            if not len(places):
+                return Found([], searched_to)
+            duck.register("places", places)
+            conditions.append("(file, place) IN (SELECT (file, place) FROM places)")
+        where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+        order = ", ".join(f"{column} DESC" for column in RANKS[query.order])
+        with _in_time(duck):
+            found = duck.execute(
+                f"SELECT rowid FROM {self._at}.answers {where} ORDER BY {order} LIMIT {most}", values
+            ).fetchall()
+            if not found:
+                return Found([], searched_to)
+            rows = ", ".join(str(row) for (row,) in found)
+            listed = duck.execute(
+                f"SELECT {', '.join(_LISTED)} FROM {self._at}.answers JOIN {self._at}.names USING (name) "
+                f"WHERE answers.rowid IN ({rows})"
+            ).fetchall()
+        hits = [_hit(row) for row in listed]
+        return Found(sorted(hits, key=lambda hit: hit.rank(query.order), reverse=True), searched_to)
+
+    def outcomes(self, hits: Sequence[Hit]) -> list[ResponseScored]:
+        if not hits:
+            return []
+        listed = ", ".join(f"({hit.stream}, {hit.sequence})" for hit in hits)
+        sql = (
+            f"SELECT file, place FROM {self._at}.answers WHERE (stream, sequence) IN ({listed}) ORDER BY ALL"
+        )
+        places = self._duck.cursor().execute(sql).fetchall()
+        found: list[ResponseScored] = []
+        with self._read_errors():
+            for number, several in groupby(places, key=lambda row: row[0]):
+                wanted = [place for _, place in several]
+                for rows in _rows_at(self._archive.store, self._files[number], wanted):
+                    found += map(event_of, rows.to_pylist(maps_as_pydicts="strict"))
+        return found
+
+    def messages(self, key: str, moment: float) -> list[tuple[str, str, bytes, float]]:
+        """Of the day of that moment and those beside it."""
+        day = moment_of(moment).date()
+        first, last = day - timedelta(days=1), day + timedelta(days=1)
+        found = []
+        with self._read_errors():
+            store, files = self._recorded_files()
+            for file in files:
+                if first <= file.day <= last:
+                    for row in _of_key(store, file, key):
+                        found.append((file.stream, row["subject"], row["data"], row["time"].timestamp()))
+        return sorted(found, key=lambda one: one[3])
+
+    def _recorded_files(self) -> tuple[Store, list[File]]:
+        if self._events is None:
+            self._events = Events(self._settings.url, self._settings.options)
+        at, snapshot, files = self._recorded
+        if snapshot is None or time.monotonic() - at > EVENTS_FRESH_SECONDS:
+            snapshot = self._events.snapshot()
+            files = snapshot.files()
+            self._recorded = (time.monotonic(), snapshot, files)
+        return self._events.store, files
+
+    def _change(self, new: Sequence[File], gone: Sequence[int]) -> None:
+        """Take in and let go of files of one day, in one transaction."""
+        duck = self._duck.cursor()
+        duck.execute("BEGIN")
+        numbers, named = {}, len(self._names)
+        try:
+            for file in new:
+                number = max(self._files, default=0) + 1
+                numbers[file.path] = number
+                self._files[number] = file
+                self._load(duck, number, file)
+            if gone:
+                listed = ", ".join(map(str, gone))
+                duck.execute(f"DELETE FROM {self._at}.answers WHERE file IN ({listed})")
+            duck.execute("COMMIT")
+        except BaseException:
+            duck.execute("ROLLBACK")
+            for number in numbers.values():
+                del self._files[number]
+            self._names = dict(islice(self._names.items(), named))
+            raise
+        self._numbers.update(numbers)
+        for number in gone:
+            del self._numbers[self._files.pop(number).path]
+
+    def _load(self, duck: duckdb.DuckDBPyConnection, number: int, file: File) -> None:
+        insert = _INSERT.format(self._at, number)
+        with self._archive.store.files.open_input_file(file.path) as opened:
+            parquet = pq.ParquetFile(opened)
+            place = 0
+            for group in range(parquet.num_row_groups):
+                rows = _complete(parquet.read_row_group(group, _present(parquet, _READ), use_threads=False))
+                self._add_names(duck, rows)
+                places = pa.array(range(place, place + len(rows)), pa.int32())
+                duck.register("rows", rows.append_column("place", places))
+                duck.execute(insert, {"record": RECORD, "field": FIELD})
+                duck.unregister("rows")
+                place += len(rows)
+
+    def _add_names(self, duck: duckdb.DuckDBPyConnection, rows: pa.Table) -> None:
+        columns = list(NAMES)
+        new = []
+        for row in rows.select(columns).group_by(columns).aggregate([]).to_pylist():
+            combination = tuple(row[name] for name in columns)
+            if combination not in self._names:
+                self._names[combination] = len(self._names)
+                new.append((self._names[combination], *combination))
+        if new:
+            duck.executemany(f"INSERT INTO {self._at}.names VALUES (?, ?, ?, ?, ?, ?, ?, ?)", new)
+
+    def _named(self, query: AnswerQuery) -> list[int]:
+        same = [(NAMES.index(name), value) for name, value in query.same.items()]
+        return [
+            number
+            for combination, number in list(self._names.items())
+            if all(combination[at] == value for at, value in same)
+        ]
+
+    def _with_words(self, query: AnswerQuery) -> tuple[pa.Table, float | None]:
+        """Where all the words stand, as far as that is known in time, and since when it is known.
+
+        Who asks again soon is told more.
+        """
+        with self._lock:
+            words = self._words.pop(query.words, None) or _Words()
+            self._words[query.words] = words
+            while len(self._words) > 1 and self._remembered() > KEPT_PLACES:
+                self._words.popitem(last=False)
+        files = [(number, file) for number, file in list(self._files.items()) if _covers(query, file)]
+        files.sort(key=lambda one: (one[1].day, one[0]), reverse=True)
+        deadline = time.monotonic() + WORDS_SECONDS
+        with words.news:
+            words.asked = time.monotonic()
+            if not words.running and any(number not in words.places for number, _ in files):
+                if self._waiting >= WORDS_WAITING:
+                    raise TransientError("others look for words already: try again in a moment")
+                self._waiting += 1
+                words.running = True
+                self._looking.submit(self._look, query.words, words, files)
+            while words.running and (left := deadline - time.monotonic()) > 0:
+                words.news.wait(left)
+            known = dict(words.places)
+            failed, words.failed = words.failed, None
+        if failed is not None:
+            raise failed
+        searched, searched_to = [], None
+        for number, file in files:
+            if number in known:
+                searched.append((number, known[number]))
+            elif searched_to is None or query.order == "newest":
+                searched_to = _end(file)
+                if query.order == "newest":
+                    break
+        columns = (
+            [
+                pa.concat_arrays(
+                    [pa.repeat(pa.scalar(number, pa.int32()), len(at)) for number, at in searched]
+                ),
+                pa.concat_arrays([at.cast(pa.int32()) for _, at in searched]),
+            ]
+            if searched
+            else [pa.array([], pa.int32())] * 2
+        )
+        return pa.table(columns, ["file", "place"]), searched_to
+
+    def _remembered(self) -> int:
+        return sum(len(at) for words in self._words.values() for at in list(words.places.values()))
+
+    def _look(self, wanted: tuple[str, ...], words: _Words, files: Sequence[tuple[int, File]]) -> None:
+        try:
+            for number, file in files:
+                if self._closed or time.monotonic() > words.asked + WORDS_GO_ON_SECONDS:
+                    return
+                if number not in words.places:
+                    places = _places(self._archive.store, file, wanted)
+                    with words.news:
+                        words.places[number] = places
+                        words.news.notify_all()
+        except FileNotFoundError:
+            # It was replaced meanwhile, and the next refresh knows the one in its place.
+            return
+        except Exception as error:
+            words.failed = TransientError(f"the archive at {self._archive.url} cannot be read: {error}")
+        finally:
+            self._waiting -= 1
+            with words.news:
+                words.running = False
+                words.news.notify_all()
+
+    @contextmanager
+    def _read_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError as error:
+            self._complete = False
+            raise TransientError("files of the archive were replaced at this moment: try again") from error
+        except (OSError, UsageError) as error:
+            raise TransientError(f"the archive at {self._archive.url} cannot be read: {error}") from error
+
+
+_LISTED = (
+    *("moment", "stream", "sequence", "id", "key", "score", "refuted", "supported", "undecided"),
+    *("badness", "doubt", "sentence", "facts", "image"),
+    *NAMES,
+)
+
+
+def _hit(row: Sequence[Any]) -> Hit:
+    values = dict(zip(_LISTED, row, strict=True))
+    facts = tuple(HitFact(**fact) for fact in values.pop("facts") or ())
+    return Hit(**values, facts=facts)
+
+
+def _attach(duck: duckdb.DuckDBPyConnection) -> str:
+    """A database in memory that is compressed, where this version has one."""
+    try:
+        duck.execute("ATTACH ':memory:' AS small (COMPRESS)")
+    except duckdb.Error:
+        return "memory"
+    return "small"
+
+
+@contextmanager
+def _in_time(duck: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    timer = threading.Timer(SEARCH_SECONDS, duck.interrupt)
+    timer.start()
+    try:
+        yield
+    except duckdb.InterruptException as error:
+        raise TooSlow("this takes too long: narrow it, by time, model or protocol") from error
+    finally:
+        timer.cancel()
+
+
+def _present(parquet: pq.ParquetFile, columns: Sequence[str]) -> list[str]:
+    """Those that the file has: files of before a column was there lack it."""
+    names = set(parquet.schema_arrow.names)
+    return [name for name in columns if name.partition(".")[0] in names]
+
+
+def _complete(rows: pa.Table) -> pa.Table:
+    if "images" not in rows.column_names:
+        rows = rows.append_column("images", pa.nulls(len(rows), pa.list_(pa.string())))
+    return rows
+
+
+def _rows_at(store: Store, file: File, places: Sequence[int]) -> Iterator[pa.Table]:
+    """These rows of a file, row group by row group."""
+    with store.files.open_input_file(file.path) as opened:
+        parquet = pq.ParquetFile(opened)
+        first = 0
+        for group in range(parquet.num_row_groups):
+            end = first + parquet.metadata.row_group(group).num_rows
+            if inside := [place - first for place in places if first <= place < end]:
+                yield parquet.read_row_group(group, use_threads=False).take(pa.array(inside))
+            first = end
+
+
+def _of_key(store: Store, file: File, key: str) -> Iterator[dict[str, Any]]:
+    with store.files.open_input_file(file.path) as opened:
+        parquet = pq.ParquetFile(opened)
+        for group in range(parquet.num_row_groups):
+            keys = parquet.read_row_group(group, ["key"], use_threads=False)["key"]
+            at = pc.indices_nonzero(pc.equal(keys, key))
+            if len(at):
+                yield from (
+                    parquet.read_row_group(group, ["subject", "time", "data"], use_threads=False)
+                    .take(at)
+                    .to_pylist()
+                )
+
+
+def _places(store: Store, file: File, words: Sequence[str]) -> pa.Array:
+    """The rows of a file in which each of these words stands somewhere."""
+    found = []
+    with store.files.open_input_file(file.path) as opened:
+        parquet = pq.ParquetFile(opened)
+        first = 0
+        for group in range(parquet.num_row_groups):
+            rows = parquet.read_row_group(group, _TEXTS, use_threads=False)
+            masks = [_has(rows, word) for word in words]
+            found.append(pc.add(pc.indices_nonzero(reduce(pc.and_, masks)).cast(pa.int64()), first))
+            first += len(rows)
+    return pa.concat_arrays(found) if found else pa.array([], pa.int64())
+
+
+def _has(rows: pa.Table, word: str) -> pa.Array:
+    """Which rows have a word in one of their texts."""
+    mask = None
+    for name in rows.column_names:
+        column = rows[name].combine_chunks()
+        texts = pc.struct_field(pc.list_flatten(column), "text")
+        at = pc.list_parent_indices(column).filter(pc.match_substring(pc.utf8_lower(texts), word))
+        inside = pc.is_in(pa.array(range(len(rows)), pa.int64()), at.cast(pa.int64()))
+        mask = inside if mask is None else pc.or_(mask, inside)
+    return mask
+
+
+def _covers(query: AnswerQuery, file: File) -> bool:
+    """Whether a file may have something of the time that is asked for; a file of no moment has any."""
+    since = moment_of(query.since).date() - timedelta(days=1) if query.since is not None else file.day
+    until = moment_of(query.until).date() if query.until is not None else file.day
+    return since <= file.day <= until
+
+
+def _end(file: File) -> float:
+    """When the day of a file ends, in seconds since the epoch."""
+    return (file.day - moment_of(0).date() + timedelta(days=1)).total_seconds()

@@ -1,0 +1,342 @@
+"""Answers that somebody looks for: what is asked, in which order they come, and what a list shows of each.
+
+Every order ends in the outcome's place, so that no two are equal: who has one page asks for what comes behind
+its last answer, and gets it whatever was recorded meanwhile.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Protocol, get_args
+
+import msgspec
+
+from groundwatch.errors import UNDECODED, UsageError
+from groundwatch.events import Decision, Label, OutcomeKind, ResponseScored
+from groundwatch.times import read_moment
+
+Order = Literal["newest", "worst", "uncertain"]
+Verdict = Literal["refuted", "undecided", "supported"]
+
+ORDERS: tuple[Order, ...] = get_args(Order)
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+
+MOST = 50
+"""Answers of a page."""
+
+LONGEST = 512
+"""Characters of a filter."""
+
+MANY_WORDS = 8
+
+FACTS, FACT_LENGTH, SENTENCE_LENGTH = 3, 160, 300
+"""How much of an answer a list shows: refuted facts, and characters."""
+
+NO_SCORE, NO_DOUBT = -2.0, -1.0
+"""Where an outcome without a score, or without a claim that has a probability, stands."""
+
+RECORD, FIELD = "\x1e", "\x1f"
+"""Around each, and between the two parts of each, tag and each pair of category and verdict."""
+
+RANKS: dict[Order, tuple[str, ...]] = {
+    "newest": ("moment", "stream", "sequence"),
+    "worst": ("refuted", "badness", "moment", "stream", "sequence"),
+    "uncertain": ("doubt", "moment", "stream", "sequence"),
+}
+"""Columns by which each order goes, the highest first."""
+
+_WORDS = re.compile(r'"([^"]+)"|(\S+)')
+
+Rank = tuple[float, ...]
+
+
+class AnswerQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked; empty matches everything. Times in seconds since the epoch, `until` excluded.
+
+    `words` are in lower case, each of which must stand somewhere in the answer's sub-sentences or facts.
+    `category` and `verdict` together mean a fact of this category with this verdict; `tag` is `name=value`.
+    """
+
+    words: tuple[str, ...] = ()
+    model: str = ""
+    version: str = ""
+    tenant: str = ""
+    protocol: str = ""
+    category: str = ""
+    verdict: Verdict | Literal[""] = ""
+    tag: str = ""
+    run: str = ""
+    id: str = ""
+    since: float | None = None
+    until: float | None = None
+    order: Order = "newest"
+
+    @property
+    def same(self) -> dict[str, str]:
+        """Columns that must be equal to something."""
+        names = ("model", "version", "tenant", "protocol", "run")
+        return {name: value for name in names if (value := getattr(self, name))}
+
+    def conditions(self, after: Rank | None = None) -> tuple[list[str], list[Any]]:
+        """Of all else but the words, in SQL, with their parameters; behind a rank where it is given."""
+        found: list[str] = []
+        values: list[Any] = []
+
+        def want(condition: str, *parameters: Any) -> None:
+            found.append(condition)
+            values.extend(parameters)
+
+        if self.id:
+            want("id = ?", self.id)
+        if self.tag:
+            name, _, value = self.tag.partition("=")
+            want("instr(tags, ?) > 0", f"{RECORD}{name}{FIELD}{value}{RECORD}")
+        if self.category or self.verdict:
+            before = f"{RECORD}{self.category}" if self.category else ""
+            behind = f"{self.verdict}{RECORD}" if self.verdict else ""
+            want("instr(pairs, ?) > 0", f"{before}{FIELD}{behind}")
+        if self.since is not None:
+            want("moment >= ?", round(self.since * 1e6))
+        if self.until is not None:
+            want("moment < ?", round(self.until * 1e6))
+        if after is not None:
+            condition, behind_it = _behind(RANKS[self.order], after)
+            want(condition, *behind_it)
+        return found, values
+
+
+def _behind(columns: Sequence[str], rank: Rank) -> tuple[str, list[Any]]:
+    """Lower than this rank, column by column."""
+    condition, values = f"{columns[-1]} < ?", [rank[-1]]
+    for column, value in zip(columns[-2::-1], rank[-2::-1], strict=True):
+        condition = f"({column} < ? OR ({column} = ? AND {condition}))"
+        values = [value, value, *values]
+    return condition, values
+
+
+class HitFact(msgspec.Struct, frozen=True):
+    """A refuted fact of an answer in a list; `unit` as in `events.Claim`."""
+
+    text: str
+    category: str
+    unit: int = 0
+
+
+class Hit(msgspec.Struct, frozen=True, kw_only=True):
+    """An outcome in a list. `moment` is when its response was recorded, or else it was scored, in µs since
+    the epoch; `stream` and `sequence` are its place.
+
+    `sentence` is the sub-sentence of the first of `facts`, which are the first refuted ones; of an answer
+    without any it is the first descriptive one.
+    """
+
+    id: str
+    tenant: str
+    run: str
+    model: str
+    version: str
+    protocol: str
+    key: str
+    outcome: str
+    reason: str
+    moment: int
+    stream: int
+    sequence: int
+    score: float | None
+    refuted: int
+    supported: int
+    undecided: int
+    badness: float
+    doubt: float
+    sentence: str
+    facts: tuple[HitFact, ...]
+    image: str
+
+    def rank(self, order: Order) -> Rank:
+        return tuple(getattr(self, name) for name in RANKS[order])
+
+    @property
+    def place(self) -> tuple[int, int]:
+        return self.stream, self.sequence
+
+    @property
+    def recorded_at(self) -> float:
+        return self.moment / 1e6
+
+    @property
+    def doubtful(self) -> float | None:
+        """How far the least certain claim's probability is from one half; None without any."""
+        return -self.doubt if self.doubt > NO_DOUBT else None
+
+
+class Found(msgspec.Struct, frozen=True):
+    """What a search gave, in order. Where not everything was looked through, `searched_to` is the moment, in
+    seconds since the epoch, down to which it was."""
+
+    hits: list[Hit]
+    searched_to: float | None = None
+
+
+class Archived(Protocol):
+    """What the archive has, for one thread at a time; `refresh` for one of its own.
+
+    Everything raises `TransientError` when the archive cannot be read, and `TooSlow` what takes too long.
+    """
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything that is archived can be found."""
+        ...
+
+    def look(self) -> None:
+        """See how far the archive is, before it is taken in for the first time."""
+        ...
+
+    def refresh(self) -> None:
+        """Take in what has come or gone since."""
+        ...
+
+    def position(self, created: int) -> int:
+        """The last sequence of the outcome stream created then that can be found, or will be when all is
+        taken in; 0 for none."""
+        ...
+
+    def search(self, query: AnswerQuery, after: Rank | None, most: int) -> Found: ...
+
+    def outcomes(self, hits: Sequence[Hit]) -> list[ResponseScored]:
+        """All of those that are there still."""
+        ...
+
+    def messages(self, key: str, moment: float) -> list[tuple[str, str, bytes, float]]:
+        """Events of a response that was recorded about then: stream, subject, data, when it was stored."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class WrongFilter(UsageError):
+    """A filter, the order or the cursor is wrong: `field`."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(f"{field}: {message}")
+        self.field = field
+
+
+class TooSlow(UsageError):
+    """A search that takes too long: it is to be narrowed."""
+
+
+def read_query(values: Mapping[str, str], now: float) -> AnswerQuery:
+    """What an address asks for: `q` are the words. Raises `WrongFilter`."""
+    texts = {
+        name: values.get(name, "").strip()
+        for name in ("q", *AnswerQuery.__struct_fields__)
+        if name != "words"
+    }
+    for name, text in texts.items():
+        if len(text) > LONGEST:
+            raise WrongFilter(name, f"at most {LONGEST} characters are taken")
+    words = tuple(dict.fromkeys((one[0] or one[1]).lower() for one in _WORDS.findall(texts.pop("q"))))
+    if len(words) > MANY_WORDS:
+        raise WrongFilter("q", f"at most {MANY_WORDS} words are looked for")
+    order, verdict = texts.pop("order") or "newest", texts["verdict"]
+    if order not in ORDERS:
+        raise WrongFilter("order", f"write one of {', '.join(ORDERS)}")
+    if verdict and verdict not in VERDICTS:
+        raise WrongFilter("verdict", f"write one of {', '.join(VERDICTS)}")
+    if texts["tag"] and not texts["tag"].partition("=")[0]:
+        raise WrongFilter("tag", "write name=value")
+    times = {name: _moment(texts.pop(name), name, now) for name in ("since", "until")}
+    return msgspec.convert({**texts, **times, "words": words, "order": order}, AnswerQuery)
+
+
+def _moment(text: str, name: str, now: float) -> float | None:
+    try:
+        return read_moment(text, name, now) if text else None
+    except UsageError as error:
+        raise WrongFilter(name, str(error).removeprefix(f"{name} ")) from error
+
+
+def write_cursor(order: Order, rank: Rank) -> str:
+    return base64.urlsafe_b64encode(msgspec.msgpack.encode((order, rank))).decode().rstrip("=")
+
+
+def read_cursor(text: str, order: Order) -> Rank | None:
+    """The rank in a cursor of this order, None for none. Raises `WrongFilter`."""
+    if not text:
+        return None
+    try:
+        packed = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        found, rank = msgspec.msgpack.decode(packed, type=tuple[Order, tuple[float, ...]])
+        whole = msgspec.msgpack.decode(packed)[1]
+    except (*UNDECODED, binascii.Error, ValueError) as error:
+        raise WrongFilter("cursor", "it is not one that was given here") from error
+    if found != order or len(rank) != len(RANKS[order]):
+        raise WrongFilter("cursor", "it belongs to another order")
+    # Numbers as they were: a sequence as a float would not be exact.
+    return tuple(whole)
+
+
+def version_of(event: ResponseScored, names: Sequence[str]) -> str:
+    """The model's version by the first of these tags that the response has."""
+    return next((event.tags[name] for name in names if name in event.tags), "")
+
+
+def tags_of(event: ResponseScored) -> str:
+    """Its tags as a search looks for them."""
+    return RECORD + "".join(f"{name}{FIELD}{value}{RECORD}" for name, value in event.tags.items())
+
+
+def pairs_of(event: ResponseScored) -> str:
+    """Categories with verdicts of its claims, as a search looks for them."""
+    pairs = dict.fromkeys((claim.category, claim.decision.value) for claim in event.claims)
+    return RECORD + "".join(f"{category}{FIELD}{verdict}{RECORD}" for category, verdict in pairs)
+
+
+def text_of(event: ResponseScored) -> str:
+    """What words are looked for in, in lower case."""
+    texts = (*(unit.text for unit in event.units), *(claim.text for claim in event.claims))
+    return "\n".join(texts).lower()
+
+
+def hit_of(event: ResponseScored, key: str, stream: int, sequence: int, version_tags: Sequence[str]) -> Hit:
+    """What a list shows of an outcome; the archive makes the same of its rows."""
+    counts = dict.fromkeys(Decision, 0)
+    for claim in event.claims:
+        counts[claim.decision] += 1
+    scored = event.outcome is OutcomeKind.SCORED
+    wrong = [claim for claim in event.claims if claim.decision is Decision.REFUTED]
+    doubts = [abs(claim.probability - 0.5) for claim in event.claims if claim.probability is not None]
+    units = event.units
+    if wrong:
+        at = wrong[0].unit
+        sentence = units[at].text if 0 <= at < len(units) else ""
+    else:
+        sentence = next((unit.text for unit in units if unit.label is Label.DESCRIPTIVE), "")
+    when = event.recorded_at or event.scored_at
+    return Hit(
+        id=event.id,
+        tenant=event.tenant,
+        run=event.run,
+        model=event.model,
+        version=version_of(event, version_tags),
+        protocol=event.protocol,
+        key=key,
+        outcome=event.outcome.value,
+        reason=event.reason,
+        moment=round(when * 1e6) if when > 0 else 0,
+        stream=stream,
+        sequence=sequence,
+        score=event.score,
+        refuted=counts[Decision.REFUTED] if scored else 0,
+        supported=counts[Decision.SUPPORTED] if scored else 0,
+        undecided=counts[Decision.UNDECIDED],
+        badness=-event.score if event.score is not None else NO_SCORE,
+        doubt=-min(doubts) if doubts else NO_DOUBT,
+        sentence=sentence[:SENTENCE_LENGTH],
+        facts=tuple(HitFact(claim.text[:FACT_LENGTH], claim.category, claim.unit) for claim in wrong[:FACTS]),
+        image=event.images[0] if event.images else "",
+    )

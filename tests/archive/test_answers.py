@@ -1,0 +1,136 @@
+"""Single answers in the archive: found as one by one, listed as events are, gone with their files."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from random import Random
+
+import msgspec
+import pytest
+from tests.archive.conftest import STREAM, add, row
+from tests.support.answers import VERSION_TAGS, expected, hits_of, named, random_outcome, random_query
+
+from groundwatch.archive.answers import ArchivedAnswers
+from groundwatch.archive.archive import Archive
+from groundwatch.archive.rows import Row
+from groundwatch.archive.table import Erasure
+from groundwatch.reporting.answers import AnswerQuery
+from groundwatch.runtime.settings import ArchiveSettings
+
+
+def unique(events):
+    """One of each response, run and protocol: a stream has no two."""
+    return list({(one.tenant, one.id, one.run, one.protocol): one for one in events}.values())
+
+
+def put(archive, events, first=1):
+    rows = [
+        Row(event=event, key=event.key, stream=STREAM, sequence=first + at, stored_at=event.scored_at)
+        for at, event in enumerate(events)
+    ]
+    add(archive, rows)
+
+
+def opened(archive):
+    answers = ArchivedAnswers(ArchiveSettings(url=archive.url, options={}))
+    answers.refresh()
+    return answers
+
+
+def searched(answers, query, most=1000):
+    """All pages of it; words are asked for again until all was looked through."""
+    for _ in range(200):
+        if answers.search(query, None, most).searched_to is None:
+            break
+        time.sleep(0.02)
+    hits, after = [], None
+    while page := answers.search(query, after, most).hits:
+        hits += page
+        after = page[-1].rank(query.order)
+    return hits
+
+
+@pytest.fixture
+def archive(tmp_path):
+    return Archive(str(tmp_path / "archive"), version_tags=VERSION_TAGS)
+
+
+def test_a_search_gives_what_looking_at_each_gives_page_by_page(archive):
+    random = Random(17)
+    events = unique(random_outcome(random, number) for number in range(300))
+    for start in range(0, len(events), 70):
+        put(archive, events[start : start + 70], start + 1)
+    answers = opened(archive)
+    listed = hits_of(events)
+    by_name = {f"{one.tenant} {one.id} {one.run} {one.protocol}": one for one in events}
+    for _ in range(60):
+        query = random_query(random)
+        hits = searched(answers, query, random.choice((30, 500)))
+        names = [f"{hit.tenant} {hit.id} {hit.run} {hit.protocol}" for hit in hits]
+        assert named([by_name[name] for name in names], query) == named(expected(events, query), query), query
+        for name, hit in zip(names, hits, strict=True):
+            assert msgspec.structs.replace(hit, stream=0, sequence=0) == listed[name]
+
+
+def test_an_outcome_is_read_as_it_was(open_archive):
+    archive = open_archive()
+    rows = [row(number) for number in range(1, 40)]
+    add(archive, rows)
+    answers = ArchivedAnswers(
+        ArchiveSettings(url=archive.url, options=getattr(archive.store, "options", None) or {})
+    )
+    answers.refresh()
+    hits = answers.search(AnswerQuery(), None, 100).hits
+    read = {event.id: event for event in answers.outcomes(hits)}
+    assert read == {one.event.id: one.event for one in rows}
+
+
+def test_what_is_merged_replaced_and_erased_is_found_once_or_not_at_all(archive):
+    several = [row(number) for number in range(1, 31)]
+    for one in several:
+        add(archive, [one])
+    answers = opened(archive)
+
+    def numbers():
+        answers.refresh()
+        return sorted(hit.sequence for hit in answers.search(AnswerQuery(), None, 100).hits)
+
+    assert numbers() == list(range(1, 31))
+    while archive.maintain():
+        pass
+    assert numbers() == list(range(1, 31))
+    add(archive, [row(7, sequence=31, supersedes=7)])
+    assert numbers() == [one for one in range(1, 32) if one != 7]
+    archive.erase(Erasure(keys=(several[2].key,), until={STREAM: 31}))
+    assert numbers() == [one for one in range(1, 32) if one not in (3, 7)]
+    assert answers.position(STREAM) == 31
+
+
+def test_words_of_a_large_archive_are_looked_for_from_the_newest_on(archive, monkeypatch):
+    monkeypatch.setattr("groundwatch.archive.answers.WORDS_SECONDS", 0.0)
+    random = Random(3)
+    events = unique(random_outcome(random, number) for number in range(400))
+    put(archive, events)
+    answers = opened(archive)
+    query = AnswerQuery(words=("zebra",))
+    steps = []
+    for _ in range(500):
+        found = answers.search(query, None, 1000)
+        steps.append(found.searched_to)
+        if found.searched_to is None:
+            break
+        assert all(hit.recorded_at >= found.searched_to - 86_400 for hit in found.hits)
+        time.sleep(0.005)
+    assert steps[0] is not None and steps[-1] is None
+    assert all(later is None or later <= earlier for earlier, later in itertools.pairwise(steps))
+    assert len(found.hits) == len(expected(events, query))
+
+
+def test_without_an_archive_there_is_nothing_and_it_may_come(tmp_path):
+    answers = ArchivedAnswers(ArchiveSettings(url=str(tmp_path / "archive")))
+    answers.refresh()
+    assert answers.search(AnswerQuery(), None, 10).hits == [] and answers.position(STREAM) == 0
+    add(Archive(str(tmp_path / "archive")), [row(1)])
+    answers.refresh()
+    assert [hit.sequence for hit in answers.search(AnswerQuery(), None, 10).hits] == [1]
