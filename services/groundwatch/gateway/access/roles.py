@@ -59,6 +59,7 @@ ROUTES: dict[tuple[str, str], Need] = {
     ("GET", "/v1/responses/{id:path}"): VIEW,
     ("GET", "/v1/images/{sha256}"): VIEW,
     ("GET", "/v1/scores"): VIEW,
+    ("GET", "/v1/answers"): VIEW,
     ("GET", "/v1/report"): Need("viewer", "the report"),
     ("GET", "/v1/alarms"): Need("viewer", "the list of alarms"),
     # Pages, and what they load.
