@@ -18,7 +18,7 @@ from groundwatch.gateway.access.roles import MAY, Need
 from groundwatch.gateway.intake.results import Refused
 from groundwatch.gateway.replays import Replay
 from groundwatch.reporting.compare.outcomes import SaidOutcome
-from groundwatch.runtime.settings.gateway import Role
+from groundwatch.runtime.settings.login import Role
 from groundwatch.runtime.telemetry.logs import logger
 
 ALL = "*"
@@ -36,7 +36,7 @@ JUDGE = "judge:"
 SETTING = "gateway.tokens_file"
 
 
-Denial = Literal["unauthenticated", "other_tenant", "all_tenants", "role"]
+Denial = Literal["unauthenticated", "other_tenant", "all_tenants", "role", "csrf", "elsewhere"]
 
 
 class NotAllowed(Exception):
@@ -148,7 +148,7 @@ EVERYBODY = Caller()
 
 
 class Tokens:
-    """The tokens there are; without a file everybody may do everything. Only their digests are kept."""
+    """The tokens there are, none without a file. Only their digests are kept."""
 
     def __init__(self, path: str) -> None:
         self._path = Path(path) if path else None
@@ -164,19 +164,27 @@ class Tokens:
 
     def bearer(self, authorization: str | None) -> Caller:
         """Who says `Bearer TOKEN`. Raises `NotAllowed` without a token that is known."""
-        if self._path is None:
-            return EVERYBODY
         kind, _, token = (authorization or "").partition(" ")
         if kind.lower() != "bearer":
             raise NotAllowed("unauthenticated", "send a token as 'authorization: Bearer TOKEN'")
         return self.caller(token.strip())
 
     def caller(self, token: str) -> Caller:
-        self._look()
-        caller = self._callers.get(_digest(token))
+        caller = self.by_digest(_digest(token))
         if caller is None:
             raise NotAllowed("unauthenticated", "the token is not known here")
         return caller
+
+    def digest(self, token: str) -> bytes:
+        return _digest(token)
+
+    def digests(self) -> list[bytes]:
+        self._look()
+        return list(self._callers)
+
+    def by_digest(self, digest: bytes) -> Caller | None:
+        self._look()
+        return self._callers.get(digest)
 
     def _look(self) -> None:
         """Read the file again when it has changed; one that cannot be read leaves all as it was."""

@@ -9,9 +9,9 @@ import msgspec
 from groundwatch.conversations.conversation import Conversation
 from groundwatch.errors import TransientError
 from groundwatch.events import LIVE, ResponseRecorded, ResponseScored, in_partition, response_key
+from groundwatch.gateway.access.access import Access
 from groundwatch.gateway.answers.search import AnswerSearch
 from groundwatch.gateway.budgets.budgets import Budgets
-from groundwatch.gateway.callers import Tokens
 from groundwatch.gateway.comparing import last_event
 from groundwatch.gateway.intake.admission import Admission
 from groundwatch.gateway.intake.elsewhere import Elsewhere
@@ -61,7 +61,7 @@ class GatewayCore:
         self.draining = False
         """Whether it goes down: it serves on, but no connection should outlast the answer."""
         self.bounds = limits(self.settings.intake)
-        self.tokens = Tokens(self.settings.tokens_file)
+        self.access = Access(self.settings)
         self.store = ImageStore(bus.js, bus.cold_images)
         self.erased = Erased(bus.js, on_image=self.store.forget)
         self.known = KnownIds(bus, metrics)
@@ -76,6 +76,7 @@ class GatewayCore:
         self.telling: list[Callable[[], Sequence[str]]] = [
             lambda: self.logged.notes,
             lambda: self.admission.notes,
+            lambda: self.access.notes,
         ]
         self.gauges = StreamGauges(bus, metrics)
         self.nats_monitor = NatsMonitor(settings.nats, metrics) if settings.nats.monitors else None

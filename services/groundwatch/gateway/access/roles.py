@@ -4,12 +4,15 @@ A viewer reads, a reviewer also gives opinions, an operator may do everything, a
 else. Nothing is served that is not in the table.
 """
 
+import re
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any, Literal
 
 import msgspec
+from starlette.routing import compile_path
 
-from groundwatch.runtime.settings.gateway import Role
+from groundwatch.runtime.settings.login import Role
 
 MAY: dict[Role, frozenset[Role]] = {
     "viewer": frozenset({"viewer"}),
@@ -37,6 +40,7 @@ SEND = Need("sender")
 VIEW = Need("viewer")
 REVIEW = Need("reviewer")
 OPERATE = Need("operator")
+LOGIN = Need("anybody", page=True)
 PAGE = Need("viewer", page=True)
 REVIEW_PAGE = Need("reviewer", page=True)
 
@@ -62,23 +66,16 @@ ROUTES: dict[tuple[str, str], Need] = {
     ("GET", "/v1/answers"): VIEW,
     ("GET", "/v1/report"): Need("viewer", "the report"),
     ("GET", "/v1/alarms"): Need("viewer", "the list of alarms"),
-    # What people review.
-    ("GET", "/v1/queues"): VIEW,
-    ("POST", "/v1/queues"): OPERATE,
-    ("GET", "/v1/queues/{name}"): VIEW,
-    ("POST", "/v1/queues/{name}/close"): OPERATE,
-    ("POST", "/v1/queues/{name}/next"): REVIEW,
-    ("GET", "/v1/queues/{name}/items/{key}"): REVIEW,
-    ("PUT", "/v1/queues/{name}/items/{key}/draft"): REVIEW,
-    ("POST", "/v1/queues/{name}/items/{key}/opinion"): REVIEW,
-    ("POST", "/v1/queues/{name}/items/{key}/release"): REVIEW,
-    ("GET", "/v1/opinions"): VIEW,
-    ("POST", "/v1/opinions"): OPERATE,
     # Pages, and what they load.
     ("GET", "/"): Need("viewer", "the page", page=True),
     ("GET", "/static/{name}"): ANYBODY,
     ("GET", "/static/{version}/{name}"): ANYBODY,
     ("GET", "/favicon.ico"): ANYBODY,
+    ("GET", "/login"): LOGIN,
+    ("POST", "/login"): LOGIN,
+    ("GET", "/login/oidc"): LOGIN,
+    ("GET", "/login/oidc/callback"): LOGIN,
+    ("POST", "/logout"): PAGE,
 }
 """By method and path, as the route has it; what answers GET answers HEAD."""
 
@@ -109,3 +106,14 @@ def needs_of(table: Mapping[Any, Need], wanted: Iterable[Any]) -> dict[Any, Need
     if missing := [one for one in wanted if one not in table]:
         raise LookupError(f"say in gateway/access/roles.py who may call {', '.join(map(str, missing))}")
     return {one: table[one] for one in wanted}
+
+
+@cache
+def _pages() -> tuple[re.Pattern[str], ...]:
+    paths = (path for (method, path), need in ROUTES.items() if need.page and method == "GET")
+    return tuple(compile_path(path)[0] for path in paths)
+
+
+def is_page(path: str) -> bool:
+    """Whether a page is at this path: what people open in a browser, and links lead to."""
+    return any(page.match(path) for page in _pages())

@@ -5,6 +5,7 @@ from functools import cache
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
 import grpc
+import msgspec
 from google.protobuf import duration_pb2
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
@@ -13,6 +14,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 from groundwatch.conversations.conversation import ImageUrl
 from groundwatch.events import ResponseScored
+from groundwatch.gateway.access.access import Access, host_of
 from groundwatch.gateway.callers import Caller
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
 from groundwatch.gateway.http.replies import one_line
@@ -43,7 +45,14 @@ _CODES: dict[grpc.StatusCode, tuple[str, ...]] = {
     grpc.StatusCode.ALREADY_EXISTS: ("conflict", "run_exists"),
     grpc.StatusCode.NOT_FOUND: ("not_found",),
     grpc.StatusCode.UNAUTHENTICATED: ("unauthenticated",),
-    grpc.StatusCode.PERMISSION_DENIED: ("other_tenant", "all_tenants", "not_for_tenants", "role"),
+    grpc.StatusCode.PERMISSION_DENIED: (
+        "other_tenant",
+        "all_tenants",
+        "not_for_tenants",
+        "role",
+        "csrf",
+        "elsewhere",
+    ),
     grpc.StatusCode.RESOURCE_EXHAUSTED: ("rate_limited", "backlog", "streams", "watchers", "comparisons"),
     grpc.StatusCode.UNAVAILABLE: ("unavailable", "unconfirmed", "image_unavailable"),
     grpc.StatusCode.DEADLINE_EXCEEDED: ("slow", "deadline"),
@@ -114,9 +123,12 @@ def failure_of(refused: Refused, prefix: str = "") -> Failure:
     return Failure(refused.reason, refused.message, field, name=refused.id, after=refused.retry_after)
 
 
-def authorization(context: Context) -> str | None:
+def caller_of(access: Access, context: Context) -> Caller:
+    """Who calls. Raises `NotAllowed`."""
     said = dict(context.invocation_metadata() or ()).get("authorization")
-    return None if said is None else str(said)
+    peer = context.peer() or ""
+    caller = access.bearer(None if said is None else str(said), host_of(peer))
+    return msgspec.structs.replace(caller, peer=peer)
 
 
 M = TypeVar("M", bound=Message)

@@ -22,7 +22,7 @@ from groundwatch.gateway.core import GatewayCore, look_up
 from groundwatch.gateway.grpc import messages
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
 from groundwatch.gateway.grpc.generated.monitor_pb2_grpc import MonitorServiceServicer
-from groundwatch.gateway.grpc.messages import Context, Failure, authorization, failure_of, message
+from groundwatch.gateway.grpc.messages import Context, Failure, failure_of, message
 from groundwatch.gateway.grpc.stream import Stream
 from groundwatch.gateway.intake.results import ANSWER_SECONDS, OverRate, Refused
 from groundwatch.gateway.live.watchers import Heartbeat, Missed, Shown
@@ -253,9 +253,7 @@ class Monitor(MonitorServiceServicer):
         return answer
 
     def _caller(self, context: Context) -> Caller:
-        """Raises `NotAllowed` for a call without a token that is known."""
-        caller = self._core.tokens.bearer(authorization(context))
-        return msgspec.structs.replace(caller, peer=context.peer() or "")
+        return messages.caller_of(self._core.access, context)
 
     @property
     def _replays(self) -> Replays:

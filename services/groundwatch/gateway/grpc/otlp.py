@@ -4,13 +4,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import grpc
-import msgspec
 from google.protobuf.message import Message
 from opentelemetry.proto.collector.logs.v1 import logs_service_pb2 as logs
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as traces
 
-from groundwatch.gateway.callers import Caller, Tokens
-from groundwatch.gateway.grpc.messages import Context, authorization
+from groundwatch.gateway.access.access import Access
+from groundwatch.gateway.callers import Caller
+from groundwatch.gateway.grpc.messages import Context, caller_of
 from groundwatch.gateway.grpc.monitor import ended
 from groundwatch.gateway.otlp.receiver import Receiver
 
@@ -25,10 +25,10 @@ CALLS = 4
 """Requests whose message is read at once: each may have `gateway.logged_calls.max_batch` bytes."""
 
 
-def add_to_server(receiver: Receiver, tokens: Tokens, server: grpc.aio.Server) -> None:
+def add_to_server(receiver: Receiver, access: Access, server: grpc.aio.Server) -> None:
     for service, form, export in (
-        (TRACES, traces.ExportTraceServiceRequest, _export(receiver.traces, tokens)),
-        (LOGS, logs.ExportLogsServiceRequest, _export(receiver.logs, tokens)),
+        (TRACES, traces.ExportTraceServiceRequest, _export(receiver.traces, access)),
+        (LOGS, logs.ExportLogsServiceRequest, _export(receiver.logs, access)),
     ):
         handler: Any = grpc.unary_unary_rpc_method_handler(export, form.FromString, _serialized)
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {"Export": handler}),))
@@ -39,12 +39,11 @@ def _serialized(answer: Message) -> bytes:
 
 
 def _export(
-    record: Callable[[R, Caller], Awaitable[A]], tokens: Tokens
+    record: Callable[[R, Caller], Awaitable[A]], access: Access
 ) -> Callable[[R, Context], Awaitable[A]]:
     async def export(request: R, context: Context) -> A:
         async with ended(context):
-            caller = tokens.bearer(authorization(context))
-            return await record(request, msgspec.structs.replace(caller, peer=context.peer() or ""))
+            return await record(request, caller_of(access, context))
         raise AssertionError
 
     return export

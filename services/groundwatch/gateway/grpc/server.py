@@ -14,13 +14,14 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from groundwatch.errors import SettingsError, UsageError
+from groundwatch.gateway.access.access import Access
 from groundwatch.gateway.access.roles import CALLS, needs_of
-from groundwatch.gateway.callers import NotAllowed, Tokens
+from groundwatch.gateway.callers import NotAllowed
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.grpc import otlp
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
 from groundwatch.gateway.grpc.generated.monitor_pb2_grpc import add_MonitorServiceServicer_to_server
-from groundwatch.gateway.grpc.messages import NO_MESSAGE, Context, Failure, authorization
+from groundwatch.gateway.grpc.messages import NO_MESSAGE, Context, Failure, caller_of
 from groundwatch.gateway.grpc.monitor import Monitor
 from groundwatch.gateway.otlp.receiver import Receiver
 from groundwatch.runtime.services.tasks import SupervisedTask
@@ -60,14 +61,14 @@ class GrpcServer:
             show_end(self._core.metrics, "gateway.grpc.tls_cert", settings.grpc.tls_cert)
         admission = Admission(
             SERVICE,
-            tokens=self._core.tokens,
+            access=self._core.access,
             calls=settings.grpc.calls,
             timeout=settings.http.body_timeout,
             limit=settings.intake.max_line,
         )
         of_batches = Admission(
             *otlp.SERVICES,
-            tokens=self._core.tokens,
+            access=self._core.access,
             calls=otlp.CALLS,
             timeout=settings.http.body_timeout,
             limit=settings.logged_calls.max_batch,
@@ -78,7 +79,7 @@ class GrpcServer:
             maximum_concurrent_rpcs=settings.grpc.watchers + MAX_CALLS,
         )
         add_MonitorServiceServicer_to_server(self._monitor, server)  # type: ignore[no-untyped-call]
-        otlp.add_to_server(self._receiver, self._core.tokens, server)
+        otlp.add_to_server(self._receiver, self._core.access, server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         names = (SERVICE, *otlp.SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
         needs_of(CALLS, calls_of(names))
@@ -174,11 +175,11 @@ Handler = Any
 class Admission(grpc.aio.ServerInterceptor):
     """Before every call of some services."""
 
-    def __init__(self, *services: str, tokens: Tokens, calls: int, timeout: float, limit: int) -> None:
+    def __init__(self, *services: str, access: Access, calls: int, timeout: float, limit: int) -> None:
         """`calls` messages of at most `limit` bytes are read at once, each for at most `timeout` seconds."""
         self._prefixes = tuple(f"/{service}/" for service in services)
         self._limit = limit
-        self._tokens = tokens
+        self._access = access
         self._timeout = timeout
         self._reading = asyncio.Semaphore(calls)
 
@@ -195,7 +196,7 @@ class Admission(grpc.aio.ServerInterceptor):
 
         async def message(requests: AsyncIterator[bytes], context: Context) -> Any:
             try:
-                self._tokens.bearer(authorization(context)).check(need)
+                caller_of(self._access, context).check(need)
                 async with self._reading, asyncio.timeout(self._timeout):
                     data = await anext(requests)
                 if len(data) <= self._limit:
@@ -221,7 +222,7 @@ class Admission(grpc.aio.ServerInterceptor):
 
         async def streamed(requests: AsyncIterator[Any], context: Context) -> None:
             try:
-                self._tokens.bearer(authorization(context)).check(need)
+                caller_of(self._access, context).check(need)
             except NotAllowed as error:
                 await Failure(error.reason, error.message, error.field).end(context)
             await handler.stream_stream(requests, context)

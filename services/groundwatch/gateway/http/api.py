@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
 from starlette.datastructures import UploadFile
@@ -14,13 +15,15 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from groundwatch.errors import InputError, TransientError
+from groundwatch.gateway.access.roles import is_page
 from groundwatch.gateway.callers import Caller, Filter, NotAllowed
 from groundwatch.gateway.core import GatewayCore, look_up
 from groundwatch.gateway.http.allowing import allowed, known_alone
 from groundwatch.gateway.http.answers import AnswerRoutes
 from groundwatch.gateway.http.bodies import Receiving, SlowSender, TooLarge, body_of, share_of
 from groundwatch.gateway.http.litellm import LiteLlmRoutes
-from groundwatch.gateway.http.middleware import AuthMiddleware, Guard, caller_of, when_not_allowed
+from groundwatch.gateway.http.login import LoginRoutes
+from groundwatch.gateway.http.middleware import AuthMiddleware, Guard, caller_of
 from groundwatch.gateway.http.replies import (
     json,
     media_type,
@@ -30,12 +33,12 @@ from groundwatch.gateway.http.replies import (
     when_not_now,
     when_wrong,
 )
-from groundwatch.gateway.http.review import ReviewRoutes
 from groundwatch.gateway.intake.results import RETRY_AFTER, Refused, bounded
 from groundwatch.gateway.intake.submissions import DIGEST, Submission, read_question, read_submission
 from groundwatch.gateway.intake.window import Bulk, CutShort
 from groundwatch.gateway.otlp.http import OtlpRoutes
 from groundwatch.gateway.otlp.receiver import Receiver
+from groundwatch.gateway.pages.rendering import Pages
 from groundwatch.gateway.pages.routes import PageRoutes
 from groundwatch.records import Limits
 from groundwatch.runtime.security.same_origin import SameOrigin
@@ -81,13 +84,15 @@ class HttpApi:
         self._more = more
         self._bounds = core.bounds
         self._watching = 0
+        self._pages = Pages()
+        self._login = LoginRoutes(core.access, core.settings.login, self._pages)
 
     def app(self) -> Guard:
         app = _Application(
             routes=allowed(self.routes()),
             exception_handlers={
                 HTTPException: when_http,
-                NotAllowed: when_not_allowed,
+                NotAllowed: self._login.when_not_allowed,
                 InputError: when_wrong,
                 TransientError: when_not_now,
                 SlowSender: when_not_now,
@@ -100,13 +105,18 @@ class HttpApi:
         receiving = Receiving(
             app, limits.max_receiving, timeout=limits.body_timeout, min_rate=limits.min_rate
         )
-        hosts = (*self._core.settings.hosts, self._core.settings.host)
-        guarded = SameOrigin(AuthMiddleware(receiving, self._core.tokens), hosts, setting="gateway.hosts")
+        settings = self._core.settings
+        hosts = [*settings.hosts, settings.host]
+        if own := urlsplit(settings.login.url).hostname:
+            hosts.append(own)
+        authenticated = AuthMiddleware(receiving, self._core.access)
+        guarded = SameOrigin(authenticated, hosts, setting="gateway.hosts", pages=is_page)
         return Guard(guarded, lambda: self._core.draining)
 
     def routes(self) -> list[Route]:
         return [
-            *PageRoutes(self._core).routes(),
+            *PageRoutes(self._core, self._pages).routes(),
+            *self._login.routes(),
             Route("/v1/responses", self.post_responses, methods=["POST"]),
             Route("/v1/responses/{id:path}", self.get_response),
             Route("/v1/questions", self.post_question, methods=["POST"]),
@@ -116,7 +126,6 @@ class HttpApi:
             *AnswerRoutes(self._core).routes(),
             *LiteLlmRoutes(self._core).routes(),
             *OtlpRoutes(self._core, self._receiver).routes(),
-            *ReviewRoutes(self._core).routes(),
             *self._more,
             Route("/v1/scores", self.scores),
             Route("/v1/report", self.report),

@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 import msgspec
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from groundwatch.gateway.callers import Caller, NotAllowed, Tokens
+from groundwatch.gateway.access.access import Access
+from groundwatch.gateway.callers import Caller, NotAllowed
 from groundwatch.gateway.http.replies import not_allowed, problem
 from groundwatch.runtime.telemetry.logs import logger
 
@@ -20,6 +21,10 @@ LANGFUSE = "/api/public/"
 WITH_PASSWORD = (LANGFUSE, "/v1/cloudevents")
 """The same of those who can only set an address, and put the token there."""
 
+FORM = "application/x-www-form-urlencoded"
+MAX_FORM = 64 * 1024
+"""Bytes of a form that are read before it is known whether it comes from a page of ours."""
+
 READING = frozenset({"GET", "HEAD"})
 BEARER = 'Bearer realm="groundwatch"'
 BASIC = 'Basic realm="groundwatch", charset="UTF-8"'
@@ -28,26 +33,34 @@ BASIC = 'Basic realm="groundwatch", charset="UTF-8"'
 class AuthMiddleware:
     """Says to the application who calls, or why nobody knows: each route has what it needs."""
 
-    def __init__(self, app: ASGIApp, tokens: Tokens) -> None:
+    def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
-        self._tokens = tokens
+        self._access = access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
+            state = scope.setdefault("state", {})
             try:
-                caller: Caller | NotAllowed = self._caller(scope)
+                state["caller"] = self._caller(scope)
             except NotAllowed as error:
-                caller = error
-            scope.setdefault("state", {})["caller"] = caller
+                state["caller"] = error
         await self._app(scope, receive, send)
 
     def _caller(self, scope: Scope) -> Caller:
+        client = scope.get("client")
+        host = client[0] if client else ""
         said = Headers(scope=scope).get("authorization")
+        if said is None and (found := self._access.session_of(HTTPConnection(scope).cookies)) is not None:
+            session, caller = found
+            scope["state"]["csrf_token"] = self._access.cookies.csrf_token(session)
+            return caller
+        if not self._access.asks:
+            return self._access.unasked(host)
         if said is not None and (scope["method"] in READING or scope["path"].startswith(WITH_PASSWORD)):
             kind, _, rest = said.partition(" ")
             if kind.lower() == "basic":
-                return self._tokens.caller(_password(rest))
-        return self._tokens.bearer(said)
+                return self._access.tokens.caller(_password(rest))
+        return self._access.bearer(said, host)
 
 
 def caller_of(request: Request) -> Caller:
@@ -68,8 +81,10 @@ async def when_not_allowed(request: Request, error: Exception) -> Response:
     assert isinstance(error, NotAllowed)
     headers = None
     if error.reason == "unauthenticated":
-        # A browser then asks its user; whoever writes must say who they are by themselves.
-        ways = (BASIC, BEARER) if request.method in READING else (BEARER,)
+        # A browser then asks its user, but not for what a page of ours loads; whoever writes must say who
+        # they are by themselves.
+        mode = request.headers.get("sec-fetch-mode", "navigate")
+        ways = (BASIC, BEARER) if request.method in READING and mode == "navigate" else (BEARER,)
         headers = {"WWW-Authenticate": ", ".join(ways)}
     return not_allowed(error, headers)
 

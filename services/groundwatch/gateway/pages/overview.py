@@ -117,7 +117,7 @@ class Overview:
                 for one in (row.corrected, *(v.corrected for v in row.versions))
             ),
             problem=self._core.bus.away or live.problem,
-            sample=_sample(f"{request.url.scheme}://{request.url.netloc}", self._core.tokens.wanted),
+            sample=_sample(f"{request.url.scheme}://{request.url.netloc}", self._core.access.asks),
             since=max(0, since),
         )
 

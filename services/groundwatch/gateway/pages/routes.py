@@ -13,9 +13,9 @@ from groundwatch.gateway.pages.rendering import Pages
 class PageRoutes:
     """Each page is a class of its own, made of the core and `Pages`, with `routes()`."""
 
-    def __init__(self, core: GatewayCore) -> None:
+    def __init__(self, core: GatewayCore, pages: Pages) -> None:
         self._core = core
-        self._pages = Pages()
+        self._pages = pages
 
     def routes(self) -> list[Route]:
         return [

@@ -7,7 +7,7 @@ rebinding), and the page that sent it. A browser says both, and no page can chan
 
 import ipaddress
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
@@ -17,9 +17,6 @@ from groundwatch.runtime.telemetry.logs import logger
 
 PROBES = frozenset({"/healthz", "/readyz"})
 """Answered under any name: a load balancer's probe must not fail for a setting, and they hold no data."""
-
-PAGE = "/"
-"""The one address that other sites may send a reader to: a link to it is followed, nothing of it is read."""
 
 STATUS = {"no_host": 400, "cross_site": 403, "host": 421}
 """Of each reason for a refusal."""
@@ -67,9 +64,16 @@ class Hosts:
 class SameOrigin:
     """Answers requests to names that are served, and of browsers those of its own pages alone."""
 
-    def __init__(self, app: ASGIApp, hosts: Iterable[str], *, setting: str) -> None:
-        """`setting` is the key where the names stand, for those who are refused."""
+    def __init__(
+        self, app: ASGIApp, hosts: Iterable[str], *, setting: str, pages: Callable[[str], bool] | None = None
+    ) -> None:
+        """`setting` is the key where the names stand, for those who are refused.
+
+        `pages` says of a path whether other sites may send a reader there: a link to it is followed, nothing
+        of it is read, and asking for it must change nothing.
+        """
         self._app = app
+        self._pages = pages or _no_page
         self._hosts = Hosts(hosts)
         self._setting = setting
         self._told: set[str] = set()
@@ -118,10 +122,10 @@ class SameOrigin:
             origin = headers.get("origin")
             return origin is None or self._is_origin(origin, host)
         return site.lower() in ("same-origin", "none") or (
-            scope["path"] == PAGE
-            and scope["method"] in ("GET", "HEAD")
+            scope["method"] in ("GET", "HEAD")
             and headers.get("sec-fetch-mode") == "navigate"
             and headers.get("sec-fetch-dest") == "document"
+            and self._pages(scope["path"])
         )
 
     def _is_origin(self, origin: str, host: str) -> bool:
@@ -140,6 +144,10 @@ class SameOrigin:
         if name not in self._told and len(self._told) < TOLD:
             self._told.add(name)
             logger.warning("http.host", host=name[:200], setting=self._setting)
+
+
+def _no_page(path: str) -> bool:
+    return False
 
 
 def _is_address(name: str) -> bool:

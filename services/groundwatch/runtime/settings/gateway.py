@@ -9,6 +9,7 @@ from groundwatch.errors import InputError
 from groundwatch.protocols import registry
 from groundwatch.runtime.security.same_origin import is_host_pattern
 from groundwatch.runtime.security.urls import read_pattern
+from groundwatch.runtime.settings.login import LoginSettings
 from groundwatch.section import AtLeastOne, Count, NotNegative, Port, Positive, Section, wrong
 
 
@@ -44,7 +45,6 @@ def _network(text: str) -> str:
 
 Hosts = tuple[Annotated[str, AfterValidator(_host)], ...]
 Protocol = Annotated[str, AfterValidator(_protocol)]
-Role = Literal["viewer", "reviewer", "operator", "sender"]
 
 
 class SamplingRule(Section):
@@ -198,7 +198,8 @@ class GatewaySettings(Section):
     `hosts` are the names under which it is reached over HTTP, `*.example.com` for all below one; those of
     this machine and addresses in digits need not be there, and `*` is every name.
     `tokens_file`, for both doors, has a line `TENANT TOKEN [ROLE] [NAME]` for each token, with `*` for the
-    tenant of one that is good for all; empty: nobody is asked who they are.
+    tenant of one that is good for all; empty: without `login.oidc` nobody is asked who they are, and only
+    this machine is answered, unless the gateway is `open` to others too.
     The live report is written down every `snapshot_every` seconds: a gateway that starts goes on from there.
     Told to stop, a gateway says so by `/readyz` and serves on for `drain_delay` seconds, in which load
     balancers take it out.
@@ -209,6 +210,8 @@ class GatewaySettings(Section):
     grpc_port: Annotated[int, Field(ge=-1, le=65535)] = -1
     hosts: Hosts = ()
     tokens_file: str = ""
+    open: bool = False
+    login: LoginSettings = LoginSettings()
     snapshot_every: Positive = 300.0
     drain_delay: Annotated[float, Field(ge=0, le=600)] = 0.0
     http: HttpSettings = HttpSettings()

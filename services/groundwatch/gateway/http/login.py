@@ -1,0 +1,160 @@
+"""`/login` and `/logout`: who somebody is, by a token or by the provider, and which session that begins."""
+
+from urllib.parse import parse_qs, quote, urlsplit
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from groundwatch.errors import TransientError
+from groundwatch.gateway.access.access import CALLBACK, Access
+from groundwatch.gateway.access.roles import is_page
+from groundwatch.gateway.access.sessions import LoginAttempt, LoginRefused, OidcAttempt, Session
+from groundwatch.gateway.callers import NotAllowed
+from groundwatch.gateway.http.bodies import TooLarge, body_of
+from groundwatch.gateway.http.middleware import FORM, MAX_FORM, READING, known_caller, when_not_allowed
+from groundwatch.gateway.http.replies import media_type
+from groundwatch.gateway.pages.rendering import Pages
+from groundwatch.runtime.settings.login import LoginSettings
+from groundwatch.runtime.telemetry.logs import logger
+
+TOO_LATE = "This page was open for too long, or in two windows. Log in again."
+
+
+class LoginRoutes:
+    def __init__(self, access: Access, settings: LoginSettings, pages: Pages) -> None:
+        self._access = access
+        self._settings = settings
+        self._pages = pages
+
+    def routes(self) -> list[Route]:
+        return [
+            self._pages.route("/login", self.show),
+            self._pages.route("/login", self.log_in, methods=["POST"]),
+            self._pages.route("/login/oidc", self.begin),
+            self._pages.route(CALLBACK, self.finish),
+            self._pages.route("/logout", self.log_out, methods=["POST"]),
+        ]
+
+    async def show(self, request: Request) -> Response:
+        goal = local_page(request.query_params.get("next", ""))
+        if known_caller(request) is not None:
+            return _to(goal)
+        return self._page(request, goal)
+
+    async def log_in(self, request: Request) -> Response:
+        """Begin a session for the token in a form."""
+        body = await body_of(request, MAX_FORM) if media_type(request) == FORM else b""
+        form = {} if isinstance(body, TooLarge) else parse_qs(body.decode("utf-8", "replace"))
+        given = {name: form.get(name, [""])[0] for name in ("token", "next", "csrf_token")}
+        goal = local_page(given["next"])
+        if self._settings.secure and request.headers.get("origin", "").lower().startswith("http:"):
+            return self._page(request, goal, f"Log in at {self._settings.url}: here it is without TLS.")
+        attempt = self._access.cookies.read(request.cookies, LoginAttempt)
+        if attempt is None or not self._access.cookies.is_csrf_token(attempt, given["csrf_token"]):
+            return self._page(request, goal, TOO_LATE, 400)
+        try:
+            session = self._access.log_in(given["token"].strip())
+        except NotAllowed as error:
+            return self._page(request, goal, f"{error.message[0].upper()}{error.message[1:]}.")
+        return self._begun(session, goal)
+
+    async def begin(self, request: Request) -> Response:
+        """Send a browser to the provider."""
+        goal = local_page(request.query_params.get("next", ""))
+        if self._access.provider is None:
+            return _to(f"/login?next={quote(goal)}")
+        attempt = self._access.cookies.new_oidc_attempt(goal)
+        try:
+            response = _to(await self._access.provider.address(attempt))
+        except TransientError as error:
+            return self._failed(request, goal, error)
+        self._access.cookies.set(response, attempt)
+        return response
+
+    async def finish(self, request: Request) -> Response:
+        """A browser comes back from the provider."""
+        query, access = request.query_params, self._access
+        attempt = access.cookies.read(request.cookies, OidcAttempt)
+        if access.provider is None or attempt is None:
+            return self._page(request, "/", TOO_LATE, 400)
+        try:
+            session = await access.log_in_person(
+                attempt,
+                code=query.get("code", ""),
+                state=query.get("state", ""),
+                issuer=query.get("iss"),
+                error=query.get("error", ""),
+            )
+        except LoginRefused as error:
+            response = self._page(request, attempt.goal, f"You were not let in: {error}.")
+        except TransientError as error:
+            response = self._failed(request, attempt.goal, error)
+        else:
+            response = self._begun(session, attempt.goal)
+        access.cookies.clear(response, "oidc")
+        return response
+
+    async def log_out(self, request: Request) -> Response:
+        response = _to("/login")
+        self._access.cookies.clear(response, "session")
+        return response
+
+    async def when_not_allowed(self, request: Request, error: Exception) -> Response:
+        """People are sent to the login, or told on a page why not; programs as ever."""
+        assert isinstance(error, NotAllowed)
+        need = getattr(request.state, "need", None)
+        if need is None or not need.page or "text/html" not in request.headers.get("accept", ""):
+            return await when_not_allowed(request, error)
+        if error.reason != "unauthenticated":
+            return self._pages.problem(request, 403, "This is not for you", error.message)
+        url = request.url
+        goal = f"{url.path}?{url.query}" if url.query else url.path
+        return _to(f"/login?next={quote(goal if request.method in READING else '/', safe='')}")
+
+    def _begun(self, session: Session, goal: str) -> Response:
+        response = _to(goal)
+        self._access.cookies.set(response, session)
+        self._access.cookies.clear(response, "login")
+        logger.info("login.begun", name=session.name, group=session.group)
+        return response
+
+    def _failed(self, request: Request, goal: str, error: TransientError) -> Response:
+        logger.warning("login.provider", error=str(error))
+        return self._page(request, goal, "The provider does not answer as it should; the log says why.", 503)
+
+    def _page(self, request: Request, goal: str, problem: str = "", status: int = 403) -> Response:
+        """The page on which one logs in; `problem` is why that did not succeed."""
+        attempt = self._access.cookies.new_attempt()
+        if (before := self._access.cookies.read(request.cookies, LoginAttempt)) is not None:
+            # Another window of the same browser may have the form before it.
+            attempt = msgspec.structs.replace(attempt, id=before.id)
+        request.state.csrf_token = self._access.cookies.csrf_token(attempt)
+        response = self._pages.render(
+            request,
+            "login.html",
+            status=status if problem else 200,
+            goal=goal,
+            problem=problem,
+            by_token=self._access.tokens.wanted,
+            by_provider=self._access.provider is not None,
+        )
+        self._access.cookies.set(response, attempt)
+        return response
+
+
+def local_page(address: str) -> str:
+    """The address of a page of ours, or the first page in place of any other."""
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        return "/"
+    plain = address.isascii() and address.isprintable() and "\\" not in address and address[:2] != "//"
+    if not plain or parts.scheme or parts.netloc or parts.fragment:
+        return "/"
+    return address if is_page(parts.path) and not parts.path.startswith("/login") else "/"
+
+
+def _to(address: str) -> Response:
+    return RedirectResponse(address, 303, {"Cache-Control": "no-store"})

@@ -1,0 +1,258 @@
+"""Logging in with a token: the session, its cookie, and what other pages cannot do with it."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.responses import Response
+
+from groundwatch.errors import SettingsError
+from groundwatch.gateway.access.sessions import Cookies, Session
+from groundwatch.gateway.http.login import local_page
+from groundwatch.runtime.settings.login import LoginSettings
+
+EVERY = "every-token-0123456789"
+ANSWER = {"id": "r1", "model": "m", "answer": "A dog."}
+
+
+@pytest.fixture
+async def guarded(gateway_factory: Any, tokens_file: Path) -> Any:
+    return await gateway_factory(tokens_file=str(tokens_file))
+
+
+@pytest.fixture
+async def person(guarded: Any, person_factory: Any) -> Any:
+    return await person_factory(guarded)
+
+
+async def test_a_page_sends_to_the_login_and_the_login_back(person):
+    sent = await person.open("/?model=a%26b")
+    assert (sent.status_code, sent.headers["location"]) == (303, "/login?next=%2F%3Fmodel%3Da%2526b")
+    page = await person.open(sent.headers["location"])
+    assert page.status_code == 200 and 'name="next" value="/?model=a%26b"' in page.text
+    begun = await person.log_in(EVERY, "/?model=a%26b")
+    assert (begun.status_code, begun.headers["location"]) == (303, "/?model=a%26b")
+    assert (await person.open("/")).status_code == 200
+    assert (await person.http.get("/v1/report")).status_code == 200
+    again = await person.open("/login?next=/?x=1")
+    assert (again.status_code, again.headers["location"]) == (303, "/?x=1")
+
+
+async def test_programs_get_401_as_ever(person):
+    for path in ("/", "/v1/report", "/v1/responses/x"):
+        reply = await person.http.get(path)
+        assert (reply.status_code, reply.json()["reason"]) == (401, "unauthenticated"), path
+    reply = await person.open(
+        "/v1/report", headers={"Sec-Fetch-Mode": "cors", "Sec-Fetch-Site": "same-origin"}
+    )
+    assert reply.status_code == 401
+    assert "Basic" not in reply.headers["www-authenticate"]
+
+
+@pytest.mark.parametrize(
+    ("token", "word"),
+    [
+        ("", "not known here"),
+        ("wrong-token-0123456789", "not known here"),
+        ("send-token-0123456789", "sending"),
+    ],
+)
+async def test_who_may_see_nothing_does_not_come_in(person, token, word):
+    reply = await person.log_in(token)
+    assert reply.status_code == 403 and word in reply.text
+    assert "0123456789" not in reply.text
+    assert (await person.open("/")).status_code == 303
+
+
+async def test_the_cookie_is_for_this_server_alone_and_no_script_reads_it(person):
+    begun = await person.log_in(EVERY)
+    [cookie] = [one for one in begun.headers.get_list("set-cookie") if one.startswith("groundwatch-session=")]
+    said = cookie.lower()
+    assert "httponly" in said and "samesite=lax" in said and "path=/" in said and "max-age=43" in said
+    assert "domain" not in said and "secure" not in said
+    assert EVERY not in cookie
+
+
+async def test_behind_tls_the_cookie_goes_over_tls_alone(gateway_factory, tokens_file, person_factory):
+    gateway = await gateway_factory(
+        tokens_file=str(tokens_file), login={"url": "https://gw.test", "hours": 1}
+    )
+    person = await person_factory(gateway)
+    headers = {"Host": "gw.test", "Accept": "text/html"}
+    page = await person.http.get("/login", headers=headers)
+    [attempt] = page.headers.get_list("set-cookie")
+    assert attempt.startswith("__Host-groundwatch-login=") and "; Secure" in attempt
+    [csrf] = re.findall(r'name="csrf_token" value="([0-9a-f]+)"', page.text)
+    form = {"token": EVERY, "csrf_token": csrf, "next": "/"}
+    sent = headers | {"Cookie": attempt.partition(";")[0], "Origin": "https://gw.test"}
+    begun = await person.http.post("/login", data=form, headers=sent)
+    session = begun.headers.get_list("set-cookie")[0]
+    assert session.startswith("__Host-groundwatch-session=") and "; Secure" in session
+    assert "Max-Age=3599" in session or "Max-Age=3600" in session
+    told = await person.http.post("/login", data=form, headers=sent | {"Origin": "http://gw.test"})
+    assert told.status_code == 403 and "https://gw.test" in told.text
+
+
+async def test_a_change_needs_the_csrf_token_of_its_own_session(person, guarded, person_factory):
+    await person.log_in(EVERY)
+    own = await person.csrf_token("/")
+    other = await person_factory(guarded)
+    await other.log_in(EVERY)
+    for token in ("", "0" * 64, await other.csrf_token("/"), own[:-1], own + "0", "ä"):
+        headers = {"X-CSRF-Token": token.encode()} if token else {}
+        reply = await person.http.post("/v1/responses", json=ANSWER, headers=headers)
+        assert (reply.status_code, reply.json()["reason"]) == (403, "csrf"), token
+    assert await guarded.events() == []
+    reply = await person.http.post("/v1/responses", json=ANSWER, headers={"X-CSRF-Token": own})
+    assert reply.status_code == 202
+
+
+async def test_a_token_of_a_program_needs_no_csrf_token_whatever_the_cookie(person, guarded):
+    await person.log_in("view-token-0123456789")
+    bearer = {"Authorization": f"Bearer {EVERY}"}
+    assert (await person.http.post("/v1/responses", json=ANSWER, headers=bearer)).status_code == 202
+    wrong = {"Authorization": "Bearer wrong-token-0123456789"}
+    assert (await person.http.get("/v1/report", headers=wrong)).status_code == 401
+
+
+async def test_a_session_may_what_its_token_may(person):
+    await person.log_in("view-token-0123456789")
+    csrf = {"X-CSRF-Token": await person.csrf_token("/")}
+    assert (await person.http.get("/v1/report")).status_code == 200
+    reply = await person.http.post("/v1/responses", json=ANSWER, headers=csrf)
+    assert (reply.status_code, reply.json()["reason"]) == (403, "role")
+
+
+async def test_a_session_ends_with_its_token(person, tokens_file, monkeypatch):
+    monkeypatch.setattr("groundwatch.gateway.callers.LOOK_SECONDS", 0.0)
+    await person.log_in("ann-token-0123456789")
+    page = await person.open("/")
+    assert page.status_code == 200 and "Ann" in page.text and "reviewer" in page.text
+    text = tokens_file.read_text()
+    tokens_file.write_text(text.replace("reviewer  Ann", "viewer  Ann"))
+    os.utime(tokens_file, ns=(1, 1))
+    assert "viewer" in (await person.open("/")).text
+    tokens_file.write_text(text.replace("ann-token", "new-token"))
+    os.utime(tokens_file, ns=(2, 2))
+    assert (await person.open("/")).status_code == 303
+
+
+async def test_logging_out_is_a_form_of_ones_own_page(person):
+    await person.log_in(EVERY)
+    csrf = await person.csrf_token("/")
+    assert (await person.open("/logout")).status_code == 405
+    assert (await person.http.post("/logout")).status_code == 403
+    assert (await person.open("/")).status_code == 200
+    out = await person.http.post("/logout", data={"csrf_token": csrf})
+    assert (out.status_code, out.headers["location"]) == (303, "/login")
+    assert (await person.open("/")).status_code == 303
+    late = await person.http.post("/logout", data={"csrf_token": csrf}, headers={"Accept": "text/html"})
+    assert (late.status_code, late.headers["location"]) == (303, "/login?next=%2F")
+
+
+async def test_the_form_of_a_login_needs_its_own_csrf_token(person, guarded, person_factory):
+    other = await person_factory(guarded)
+    form = {"token": EVERY, "next": "/", "csrf_token": await other.csrf_token()}
+    assert (await person.http.post("/login", data=form)).status_code == 400
+    await person.csrf_token()
+    assert (await person.http.post("/login", data=form)).status_code == 400
+    assert (await person.http.post("/login", json=form)).status_code == 400
+    assert (await person.open("/")).status_code == 303
+
+
+@pytest.mark.parametrize("sent", ["{}", "x", "a.b", "..", "x" * 5_000, "eyJpZCI6IjEifQ.AAAA", '"'])
+async def test_a_cookie_that_we_have_not_signed_is_none(person, sent):
+    reply = await person.open("/", headers={"Cookie": f"groundwatch-session={sent}"})
+    assert reply.status_code == 303
+
+
+async def test_where_nobody_is_asked_there_is_no_login(gateway, person_factory):
+    person = await person_factory(gateway)
+    assert (await person.open("/")).status_code == 200
+    assert (await person.open("/login?next=/x")).headers["location"] == "/"
+    assert await person.csrf_token("/") == ""
+    assert "Log out" not in (await person.open("/")).text
+
+
+def cookies_of(content: Any, cookies: Cookies) -> dict[str, str]:
+    response = Response()
+    cookies.set(response, content)
+    name, _, rest = response.headers["set-cookie"].partition("=")
+    return {name: rest.partition(";")[0]}
+
+
+def test_a_session_is_over_when_it_says_so():
+    cookies = Cookies(LoginSettings(), {})
+    session = cookies.new_session(token="mark")
+    assert cookies.read(cookies_of(session, cookies), Session) == session
+    over = Session(id="1", until=time.time() - 1, token="mark")
+    assert cookies.read(cookies_of(over, cookies), Session) is None
+
+
+def test_gateways_with_one_secret_know_each_others_sessions_and_no_others(tmp_path):
+    path = tmp_path / "secret"
+    path.write_text("s" * 32 + "\n")
+    first = Cookies(LoginSettings(cookie_secret_file=str(path)), {})
+    second = Cookies(LoginSettings(cookie_secret_env="SECRET"), {"SECRET": "s" * 32})
+    session = first.new_session(token="mark")
+    assert second.read(cookies_of(session, first), Session) == session
+    assert second.is_csrf_token(session, first.csrf_token(session))
+    assert Cookies(LoginSettings(), {}).read(cookies_of(session, first), Session) is None
+    # What is signed for one purpose is worth nothing for another.
+    [(_, text)] = cookies_of(first.new_attempt(), first).items()
+    assert first.read({"groundwatch-session": text}, Session) is None
+
+
+@pytest.mark.parametrize(
+    ("login", "text", "word"),
+    [
+        ({"cookie_secret_file": "{path}"}, "short", "at least 32 characters"),
+        ({"cookie_secret_file": "{path}"}, "", "is empty"),
+        ({"cookie_secret_file": "/none/such"}, "", "No such file"),
+        ({"cookie_secret_env": "NOT_SET"}, "", "not set or empty"),
+    ],
+)
+def test_a_secret_that_is_none_is_told_by_its_setting(tmp_path, login, text, word):
+    path = tmp_path / "secret"
+    path.write_text(text)
+    settings = LoginSettings(**{key: value.replace("{path}", str(path)) for key, value in login.items()})
+    with pytest.raises(SettingsError, match=r"gateway\.login\.cookie_secret_") as caught:
+        Cookies(settings, {})
+    assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "",
+        "//evil.test",
+        "///evil.test",
+        "/\\evil.test",
+        "\\/evil.test",
+        "https://evil.test/",
+        "javascript:alert(1)",
+        "/\t/evil.test",
+        "/\n",
+        "/%0d%0aSet-Cookie:x",
+        "/login",
+        "/login?next=/login",
+        "/logout",
+        "/v1/report",
+        "/nothing",
+        "evil.test",
+        "/#x",
+        "http://[",
+        "/?q=\u202e",
+    ],
+)
+def test_nobody_is_sent_anywhere_but_to_a_page_of_ours(address):
+    assert local_page(address) == "/"
+
+
+def test_a_page_of_ours_is_gone_to():
+    assert local_page("/?model=a&category=b%20c") == "/?model=a&category=b%20c"
