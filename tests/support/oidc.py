@@ -107,10 +107,8 @@ class Provider:
             query["redirect_uri"] in self.redirects and len(query["state"]) > 40 and len(query["nonce"]) > 40
         )
         fields = "".join(f'<input type="hidden" name="{key}" value="{query[key]}">' for key in query)
-        button = "<button>I am Ann</button>"
-        return HTMLResponse(
-            f"<!doctype html><title>provider</title><form method=post>{fields}{button}</form>"
-        )
+        button = "<button>Ann</button>"
+        return HTMLResponse(f"<!doctype html><title>it</title><form method=post>{fields}{button}</form>")
 
     async def _authorize(self, request: Request) -> Response:
         form = {name: values[0] for name, values in parse_qs((await request.body()).decode()).items()}
