@@ -50,7 +50,7 @@ from settings_schema import settings_definitions
 
 from groundwatch.topology import STAGES
 
-SERVICES = ("gateway", *STAGES, "archive", "outflow", "audit", "replay", "erase", "provision", "cli")
+SERVICES = ("gateway", *STAGES, "archive", "outflow", "annotation", "audit", "replay", "erase", "provision", "cli")
 
 
 def values_schema() -> Schema:
@@ -123,6 +123,15 @@ def values_schema() -> Schema:
                 }
             ),
             "outflow": closed(
+                {
+                    "enabled": FLAG,
+                    "replicas": whole(1, 100),
+                    "image": IMAGE,
+                    "resources": RESOURCES,
+                    **INSIDE,
+                }
+            ),
+            "annotation": closed(
                 {
                     "enabled": FLAG,
                     "replicas": whole(1, 100),

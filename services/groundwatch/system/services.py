@@ -34,6 +34,7 @@ STAGES = (
     "scoring",
     "archive",
     "outflow",
+    "annotation",
 )
 """Services of `groundwatch up`."""
 

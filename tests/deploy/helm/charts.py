@@ -43,7 +43,7 @@ AUTH = {
         name: f"nkey-{name}"
         for name in (
             *("gateway", "extraction", "captioning", "generation", "matching", "verification", "scoring"),
-            *("archive", "outflow", "provision", "audit", "replay", "erase", "cli"),
+            *("archive", "outflow", "annotation", "provision", "audit", "replay", "erase", "cli"),
         )
     },
 }
@@ -65,6 +65,7 @@ CASES: dict[str, tuple[tuple[str, ...], Object]] = {
             "nats": {"auth": AUTH, "tls": {"secret": "certificate"}},
             "archive": {"enabled": True},
             "outflow": {"enabled": True},
+            "annotation": {"enabled": True},
             "auditor": {"enabled": True},
             "replay": {"enabled": True, "priorityClassName": "low"},
             "retention": {"enabled": True},
@@ -80,6 +81,7 @@ CASES: dict[str, tuple[tuple[str, ...], Object]] = {
             "imagePullSecrets": ["pull"],
             "priorityClassName": "high",
             "outflow": {"enabled": True, "replicas": 2},
+            "annotation": {"enabled": True, "replicas": 2},
             "settings": {**RECEIVERS, **STORED["settings"]},
             "gateway": {
                 "ingress": {

@@ -43,7 +43,7 @@
 
 {{/* Components with an environment of their own, by where their values stand, as JSON. */}}
 {{- define "groundwatch.places" -}}
-{{- $places := pick .Values "gateway" "archive" "outflow" "auditor" "replay" "retention" "toolbox" "provisioning" "test" "triton" -}}
+{{- $places := pick .Values "gateway" "archive" "outflow" "annotation" "auditor" "replay" "retention" "toolbox" "provisioning" "test" "triton" -}}
 {{- range $stage, $at := .Values.stages }}{{ $_ := set $places (printf "stages.%s" $stage) $at }}{{ end -}}
 {{- range $name, $at := .Values.triton.servers }}{{ $_ := set $places (printf "triton.servers.%s" $name) $at }}{{ end -}}
 {{- toJson $places -}}
@@ -233,7 +233,7 @@
 
 {{- define "groundwatch.checkResources" -}}
 {{- $all := dict -}}
-{{- range list "gateway" "archive" "outflow" "auditor" "replay" "retention" "toolbox" "triton" "nats" "provisioning" }}{{ $_ := set $all (printf "%s.resources" .) (get $.Values .).resources }}{{ end -}}
+{{- range list "gateway" "archive" "outflow" "annotation" "auditor" "replay" "retention" "toolbox" "triton" "nats" "provisioning" }}{{ $_ := set $all (printf "%s.resources" .) (get $.Values .).resources }}{{ end -}}
 {{- range $component, $server := include "groundwatch.tritonServers" . | fromJson }}{{ if ne $component "triton" }}{{ $_ := set $all (printf "triton.servers.%s.resources" (trimPrefix "triton-" $component)) $server.resources }}{{ end }}{{ end -}}
 {{- range splitList " " (include "groundwatch.stages" .) }}{{ $_ := set $all (printf "stages.%s.resources" .) (include "groundwatch.stageResources" (dict "root" $ "stage" .) | fromJson) }}{{ end -}}
 {{- range $key, $resources := $all -}}

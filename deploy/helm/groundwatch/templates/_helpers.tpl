@@ -58,7 +58,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{/* What runs and speaks to NATS beside the Jobs, as a JSON list of components. */}}
 {{- define "groundwatch.services" -}}
 {{- $found := splitList " " (include "groundwatch.enabledStages" .) | concat (list "gateway") | compact -}}
-{{- range list "archive" "outflow" "auditor" "replay" "retention" "toolbox" -}}
+{{- range list "archive" "outflow" "annotation" "auditor" "replay" "retention" "toolbox" -}}
 {{- if (get $.Values .).enabled }}{{ $found = append $found . }}{{ end -}}
 {{- end -}}
 {{- toJson $found -}}
