@@ -13,14 +13,20 @@ content hash.
 
 from __future__ import annotations
 
-import hashlib
 from enum import StrEnum
-from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 import msgspec
 
 from groundwatch.errors import UNDECODED
+from groundwatch.keys import bare_key as bare_key
+from groundwatch.keys import digest as digest
+from groundwatch.keys import fingerprint_of
+from groundwatch.keys import home_of as home_of
+from groundwatch.keys import in_partition as in_partition
+from groundwatch.keys import partition_of as partition_of
+from groundwatch.keys import response_key as response_key
+from groundwatch.keys import reviewer_key as reviewer_key
 
 LIVE = "live"
 """The run that live traffic belongs to; a replay has a name of its own."""
@@ -119,7 +125,7 @@ class Judge(Event, frozen=True, kw_only=True):
     @property
     def fingerprint(self) -> str:
         """Twelve hex digits over all four fields."""
-        return _fingerprint(self.engine, self.model, self.prompt, self.version)
+        return fingerprint_of(self.engine, self.model, self.prompt, self.version)
 
 
 class Usage(Event, frozen=True, kw_only=True):
@@ -478,59 +484,6 @@ class OpinionGiven(Event, frozen=True, kw_only=True):
         """The response's name inside subjects, as in `ResponseRecorded.key`."""
         return response_key(self.tenant, self.id, self.partition)
 
-    @property
-    def reviewer_key(self) -> str:
-        """The reviewer's name inside subjects: 16 hex digits."""
-        return reviewer_key(self.reviewer)
-
-
-def digest(*parts: str) -> str:
-    """SHA-256 over the parts with unambiguous borders, in hex."""
-    joined = bytearray()
-    for part in parts:
-        data = part.encode("utf-8", "surrogatepass")
-        joined += len(data).to_bytes(8, "big")
-        joined += data
-    return hashlib.sha256(joined).hexdigest()
-
-
-@lru_cache(maxsize=8_192)
-def response_key(tenant: str, response_id: str, partition: int = 0) -> str:
-    """Name a response inside subjects: 32 hex digits, safe whatever characters the id has.
-
-    Behind them stands the partition, if it is not the first: `-p3`.
-    """
-    return in_partition(digest(tenant, response_id)[:32], partition)
-
-
-@lru_cache(maxsize=1_024)
-def reviewer_key(name: str) -> str:
-    """Name a reviewer inside subjects: 16 hex digits, safe whatever characters the name has."""
-    return digest("reviewer", name)[:16]
-
-
-def in_partition(key: str, partition: int) -> str:
-    """The key of the same response in a partition."""
-    bare = bare_key(key)
-    return f"{bare}-p{partition}" if partition else bare
-
-
-def bare_key(key: str) -> str:
-    """A response's key without its partition."""
-    return key.partition("-p")[0]
-
-
-def partition_of(key: str) -> int:
-    """The partition that a response's key names."""
-    number = key.partition("-p")[2]
-    return int(number) if number.isdecimal() else 0
-
-
-def home_of(key: str, partitions: int) -> int:
-    """In which of so many partitions a response belongs: the same for everybody and for ever."""
-    # The first digits decide which traces are kept.
-    return int(key[8:16], 16) % partitions if partitions > 1 else 0
-
 
 def tenant_of(data: bytes) -> str | None:
     """The tenant that an event of any kind names; None for bytes that are no event."""
@@ -545,8 +498,3 @@ def tenant_of(data: bytes) -> str | None:
             return tenant if isinstance(tenant, str) else None
         found = inner
     return None
-
-
-@lru_cache(maxsize=1_024)
-def _fingerprint(engine: str, model: str, prompt: str, version: str) -> str:
-    return digest(engine, model, prompt, version)[:12]

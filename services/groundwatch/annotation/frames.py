@@ -10,17 +10,15 @@ from typing import TypeAlias
 
 import msgspec
 
+from groundwatch.annotation.opinions import ALL, judged
 from groundwatch.errors import UNDECODED
 from groundwatch.events import ResponseScored
-from groundwatch.reporting.tally import CATEGORIES, OTHER, decisions, fingerprint
+from groundwatch.reporting.tally import CATEGORIES, OTHER, fingerprint
 from groundwatch.runtime.delivery.bus import ENCODER, Bus
 from groundwatch.runtime.stores.buckets import Bucket
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.statistics.sampling import WeightedSums, weight
 from groundwatch.topology import QUEUES_BUCKET
-
-ALL = "all"
-"""The category of all claims together."""
 
 GROUPS = 1_000
 """Models, versions and sets of judges that a frame tells apart; beyond, models go by the name `other`."""
@@ -82,13 +80,6 @@ class Frame(msgspec.Struct, kw_only=True):
 
     def _categories(self, group: tuple[str, str, str, str]) -> int:
         return sum(one[:4] == group for one in self.sums)
-
-
-def judged(event: ResponseScored) -> dict[str, tuple[int, int]]:
-    """How many claims a first judge refuted and decided, by category and of `all`."""
-    decided, refuted = decisions(event)
-    found = {category: (refuted[category], number) for category, number in decided.items()}
-    return {ALL: (refuted.total(), decided.total()), **found}
 
 
 class _Stored(msgspec.Struct, kw_only=True):

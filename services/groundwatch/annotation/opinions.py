@@ -2,17 +2,30 @@
 
 import contextlib
 from collections.abc import AsyncGenerator, Iterator
+from typing import Any
 
 import msgspec
 
 from groundwatch.errors import UNDECODED, Unavailable
-from groundwatch.events import OpinionGiven, bare_key, in_partition
+from groundwatch.events import (
+    FactOpinion,
+    OpinionGiven,
+    ResponseScored,
+    bare_key,
+    in_partition,
+    reviewer_key,
+)
+from groundwatch.reporting.tally import decisions, fingerprint
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, Stored
 from groundwatch.runtime.delivery.streams import FAULTS, Read, last_message, position_of, read_stream
 from groundwatch.runtime.telemetry.logs import logger
+from groundwatch.statistics.sampling import weight
 from groundwatch.topology import OPINIONS, PREFIX, subject_of
 
 TRIES = 20
+
+ALL = "all"
+"""The category of all claims together."""
 
 _DECODER = msgspec.json.Decoder(OpinionGiven)
 
@@ -33,7 +46,9 @@ class Opinions:
     async def give(self, opinion: OpinionGiven) -> Stored:
         """Put it behind what the same reviewer said of the same answer before; nothing, where it says the
         same. Raises `InputError` for one that is too large."""
-        subject = subject_of("opinion", opinion.run, opinion.protocol, opinion.reviewer_key, opinion.key)
+        subject = subject_of(
+            "opinion", opinion.run, opinion.protocol, reviewer_key(opinion.reviewer), opinion.key
+        )
         for _ in range(TRIES):
             before = await self._last(subject)
             sequence, said = (before.sequence, before.opinion) if before is not None else (0, None)
@@ -52,9 +67,9 @@ class Opinions:
                 return Stored.NEW
         raise Unavailable("others write the same opinion at this moment: send it again")
 
-    async def last(self, run: str, protocol: str, reviewer_key: str, key: str) -> OpinionGiven | None:
+    async def last(self, run: str, protocol: str, reviewer: str, key: str) -> OpinionGiven | None:
         """What this reviewer said last of this answer."""
-        found = await self._last(subject_of("opinion", run, protocol, reviewer_key, key))
+        found = await self._last(subject_of("opinion", run, protocol, reviewer_key(reviewer), key))
         return found.opinion if found is not None else None
 
     async def of(self, key: str, protocol: str = "") -> list[OpinionGiven]:
@@ -100,6 +115,37 @@ class Opinions:
         if found is None or (opinion := _decode(found)) is None:
             return None
         return StoredOpinion(found.sequence, opinion)
+
+
+def opinion_on(
+    outcome: ResponseScored, *, reviewer: str, facts: tuple[FactOpinion, ...], given_at: float, **more: Any
+) -> OpinionGiven:
+    """An opinion about this outcome, with what its judges said; `more` are other fields."""
+    return OpinionGiven(
+        id=outcome.id,
+        model=outcome.model,
+        protocol=outcome.protocol,
+        reviewer=reviewer,
+        tenant=outcome.tenant,
+        run=outcome.run,
+        partition=outcome.partition,
+        tags=outcome.tags,
+        images=outcome.images,
+        recorded_at=outcome.recorded_at,
+        weight=weight(outcome.drawn),
+        fingerprint=fingerprint(outcome.judges),
+        judged=judged(outcome),
+        facts=facts,
+        given_at=given_at,
+        **more,
+    )
+
+
+def judged(event: ResponseScored) -> dict[str, tuple[int, int]]:
+    """How many claims a first judge refuted and decided, by category and of `all`."""
+    decided, refuted = decisions(event)
+    found = {category: (refuted[category], number) for category, number in decided.items()}
+    return {ALL: (refuted.total(), decided.total()), **found}
 
 
 def identity(opinion: OpinionGiven) -> tuple[str, str, str, str]:

@@ -4,6 +4,7 @@ drawn into it."""
 import re
 import secrets
 import time
+from collections.abc import Callable
 from typing import Annotated, Literal
 
 import msgspec
@@ -114,13 +115,27 @@ class Queues:
 
     async def close(self, name: str) -> QueueSpec:
         """Draw no more for it, and give nobody another item; what was said counts on."""
+        return await self._change(name, lambda spec: msgspec.structs.replace(spec, closed=True))
+
+    async def set_mean(self, name: str, mean: float) -> QueueSpec:
+        """Write down, once, what the uncertainty of answers is held against; -1 where none says how sure its
+        judge was."""
+        mean = mean if mean > 0 else -1.0
+
+        def change(spec: QueueSpec) -> QueueSpec:
+            return spec if spec.mean_uncertainty else msgspec.structs.replace(spec, mean_uncertainty=mean)
+
+        return await self._change(name, change)
+
+    async def _change(self, name: str, change: Callable[[QueueSpec], QueueSpec]) -> QueueSpec:
         for _ in range(TRIES):
             found = await self._bucket.get(_key(name))
             if found is None or (spec := _decoded(found.data)) is None:
                 raise UnknownName(f"there is no queue '{name}'", "name")
-            closed = msgspec.structs.replace(spec, closed=True)
-            if await self._bucket.put(found.key, ENCODER.encode(closed), found.revision):
-                return closed
+            if (changed := change(spec)) == spec:
+                return spec
+            if await self._bucket.put(found.key, ENCODER.encode(changed), found.revision):
+                return changed
         raise Unavailable(f"others write the queue '{name}' at this moment")
 
     async def delete(self, name: str) -> int:
@@ -174,6 +189,7 @@ class Queues:
             since=spec.since if fixed or spec.since else now,
             until=(spec.until or now) if fixed else spec.until,
             salt=secrets.token_hex(8),
+            mean_uncertainty=0.0,
             created_at=now,
             closed=False,
         )

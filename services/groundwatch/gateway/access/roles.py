@@ -66,6 +66,18 @@ ROUTES: dict[tuple[str, str], Need] = {
     ("GET", "/v1/answers"): VIEW,
     ("GET", "/v1/report"): Need("viewer", "the report"),
     ("GET", "/v1/alarms"): Need("viewer", "the list of alarms"),
+    # What people review.
+    ("GET", "/v1/queues"): VIEW,
+    ("POST", "/v1/queues"): OPERATE,
+    ("GET", "/v1/queues/{name}"): VIEW,
+    ("POST", "/v1/queues/{name}/close"): OPERATE,
+    ("POST", "/v1/queues/{name}/next"): REVIEW,
+    ("GET", "/v1/queues/{name}/items/{key}"): REVIEW,
+    ("PUT", "/v1/queues/{name}/items/{key}/draft"): REVIEW,
+    ("POST", "/v1/queues/{name}/items/{key}/opinion"): REVIEW,
+    ("POST", "/v1/queues/{name}/items/{key}/release"): REVIEW,
+    ("GET", "/v1/opinions"): VIEW,
+    ("POST", "/v1/opinions"): OPERATE,
     # Pages, and what they load.
     ("GET", "/"): Need("viewer", "the page", page=True),
     ("GET", "/static/{name}"): ANYBODY,

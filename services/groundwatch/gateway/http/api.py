@@ -33,6 +33,7 @@ from groundwatch.gateway.http.replies import (
     when_not_now,
     when_wrong,
 )
+from groundwatch.gateway.http.review import ReviewRoutes
 from groundwatch.gateway.intake.results import RETRY_AFTER, Refused, bounded
 from groundwatch.gateway.intake.submissions import DIGEST, Submission, read_question, read_submission
 from groundwatch.gateway.intake.window import Bulk, CutShort
@@ -126,6 +127,7 @@ class HttpApi:
             *AnswerRoutes(self._core).routes(),
             *LiteLlmRoutes(self._core).routes(),
             *OtlpRoutes(self._core, self._receiver).routes(),
+            *ReviewRoutes(self._core).routes(),
             *self._more,
             Route("/v1/scores", self.scores),
             Route("/v1/report", self.report),

@@ -1,0 +1,97 @@
+"""The annotation service: draws the items of every queue, and keeps the corrected rates up to date."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from groundwatch.annotation.items import Items
+from groundwatch.annotation.queues import Queues, QueueSpec
+from groundwatch.annotation.reading import QueueReader, mean_uncertainty
+from groundwatch.errors import GroundwatchError
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.streams import FAULTS
+from groundwatch.runtime.services.tasks import SupervisedTask
+from groundwatch.runtime.settings import Settings
+from groundwatch.runtime.telemetry.logs import logger
+from groundwatch.runtime.telemetry.metrics import Metrics
+from groundwatch.topology import ANNOTATION
+
+ROUND_SECONDS = 1.0
+
+
+class AnnotationService:
+    """Draws queues from outcomes as they come, and those of a fixed size once."""
+
+    name = ANNOTATION
+
+    def __init__(self, settings: Settings, bus: Bus, metrics: Metrics) -> None:
+        self._bus = bus
+        self._version_tags = tuple(settings.telemetry.version_tags)
+        self._items = Items(bus)
+        self._queues = Queues(bus, self._items)
+        self._reader = QueueReader(bus, self._items, self._version_of)
+        self._drawn: set[str] = set()
+        self._fault = ""
+        self._tasks = [
+            SupervisedTask("annotation-queues", self._follow),
+            SupervisedTask("annotation-samples", self._draw),
+        ]
+
+    async def start(self) -> None:
+        for task in self._tasks:
+            task.start()
+
+    async def drain(self, timeout: float) -> None:
+        """What was read and is not written is read again by the next start."""
+        for task in self._tasks:
+            await task.stop()
+
+    def problems(self) -> list[str]:
+        found = self._bus.problems()
+        found += [task.problem for task in self._tasks if task.problem]
+        found += [self._fault] if self._fault else []
+        return [f"{self.name}: {why}" for why in found]
+
+    async def _follow(self) -> None:
+        """Queues that take what comes."""
+        while True:
+            await self._once()
+            await asyncio.sleep(ROUND_SECONDS)
+
+    async def _once(self) -> None:
+        try:
+            specs = [spec for spec in await self._queues.list() if not spec.size and not spec.closed]
+            await self._reader.go_on(await self._measured(specs))
+            self._fault = ""
+        except (GroundwatchError, *FAULTS) as error:
+            if not self._fault:
+                logger.warning("annotation.not_drawn", error=str(error) or repr(error))
+            self._fault = f"queues are not drawn: {str(error) or repr(error)}"
+
+    async def _draw(self) -> None:
+        """Queues of a fixed size."""
+        while True:
+            for spec in await self._queues.list():
+                known = f"{spec.name} {spec.salt}"
+                if not spec.size or spec.closed or known in self._drawn:
+                    continue
+                (measured,) = await self._measured([spec], waiting=False)
+                if await self._reader.draw(measured):
+                    logger.info("annotation.drawn", queue=spec.name)
+                self._drawn.add(known)
+            await asyncio.sleep(ROUND_SECONDS)
+
+    async def _measured(self, specs: Sequence[QueueSpec], *, waiting: bool = True) -> list[QueueSpec]:
+        """Queues that draw uncertain answers, with what these are held against. One of which nothing is
+        recorded yet is left out where it may wait."""
+        found = []
+        for spec in specs:
+            if spec.rule == "uncertain" and not spec.mean_uncertainty:
+                mean = await mean_uncertainty(self._bus, spec, self._version_of)
+                if mean is None and waiting:
+                    continue
+                spec = await self._queues.set_mean(spec.name, mean or 0.0)
+            found.append(spec)
+        return found
+
+    def _version_of(self, tags: Mapping[str, str]) -> str:
+        return next((tags[tag] for tag in self._version_tags if tags.get(tag)), "")

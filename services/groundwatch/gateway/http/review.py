@@ -1,0 +1,459 @@
+"""Queues, their items and opinions over HTTP: what the review page, and scripts, call.
+
+Reviewers are blind: what the judge said comes with the answer to their opinion and not before. A caller of
+one tenant sees, and touches, items of that tenant alone.
+"""
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator, Sequence
+from typing import Annotated, Any, TypeVar, get_args
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from groundwatch.annotation.files import Format, Said, lines_of, opinion_of, read_lines
+from groundwatch.annotation.frames import Frames
+from groundwatch.annotation.items import Item, Items
+from groundwatch.annotation.opinions import Opinions, opinion_on
+from groundwatch.annotation.queues import Queues, QueueSpec, read_spec
+from groundwatch.errors import UNDECODED, HeldByOthers, InputError, UnknownName, UsageError
+from groundwatch.events import (
+    LIVE,
+    Decision,
+    FactOpinion,
+    Label,
+    OpinionGiven,
+    ResponseRecorded,
+    ResponseScored,
+    in_partition,
+    response_key,
+)
+from groundwatch.gateway.callers import Caller, NotAllowed
+from groundwatch.gateway.comparing import last_event
+from groundwatch.gateway.core import GatewayCore
+from groundwatch.gateway.http.bodies import TooLarge, body_of
+from groundwatch.gateway.http.middleware import caller_of
+from groundwatch.gateway.http.replies import json, problem
+from groundwatch.gateway.intake.results import bounded
+from groundwatch.runtime.delivery.bus import ENCODER, Stored
+from groundwatch.runtime.delivery.placing import places_of
+from groundwatch.topology import OUTCOMES, RESPONSES, is_token, subject_of
+
+MAX_BODY = 512 * 1024
+MAX_FILE = 32 * 1024 * 1024
+MAX_FACTS = 1_000
+GONE = 20
+"""So many items whose answer is there no more are passed over at once."""
+
+REVIEWER = "reviewer"
+"""Who reviews where nobody says who they are."""
+
+AT_ONCE = 16
+
+E = TypeVar("E")
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+Reviewer = Annotated[str, msgspec.Meta(max_length=128)]
+Words = Annotated[str, msgspec.Meta(max_length=10_000)]
+
+
+class _Next(msgspec.Struct, kw_only=True):
+    reviewer: Reviewer = ""
+    after: Annotated[str, msgspec.Meta(max_length=64)] = ""
+
+
+class _Draft(msgspec.Struct, kw_only=True):
+    draft: dict[str, Any]
+    reviewer: Reviewer = ""
+
+
+class _Fact(msgspec.Struct, kw_only=True):
+    text: Words
+    category: Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
+    decision: Decision
+    unit: Annotated[int, msgspec.Meta(ge=0)] = 0
+    claim: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    removed: bool = False
+
+
+class _Opinion(msgspec.Struct, kw_only=True):
+    labels: Annotated[tuple[Label | None, ...], msgspec.Meta(max_length=MAX_FACTS)] = ()
+    facts: Annotated[tuple[_Fact, ...], msgspec.Meta(max_length=MAX_FACTS)] = ()
+    mark: Annotated[int, msgspec.Meta(ge=1, le=5)] | None = None
+    seconds: Annotated[float, msgspec.Meta(ge=0, le=1e6)] = 0.0
+    reviewer: Reviewer = ""
+
+
+class ReviewRoutes:
+    def __init__(self, core: GatewayCore) -> None:
+        self._core = core
+        self._items = Items(core.bus)
+        self._queues = Queues(core.bus, self._items)
+        self._frames = Frames(core.bus)
+        self._opinions = Opinions(core.bus)
+
+    def routes(self) -> list[Route]:
+        one, item = "/v1/queues/{name}", "/v1/queues/{name}/items/{key}"
+        return [
+            Route("/v1/queues", self._answered(self.list), methods=["GET"]),
+            Route("/v1/queues", self._answered(self.create), methods=["POST"]),
+            Route(one, self._answered(self.show), methods=["GET"]),
+            Route(f"{one}/close", self._answered(self.close), methods=["POST"]),
+            Route(f"{one}/next", self._answered(self.next), methods=["POST"]),
+            Route(item, self._answered(self.item), methods=["GET"]),
+            Route(f"{item}/draft", self._answered(self.draft), methods=["PUT"]),
+            Route(f"{item}/opinion", self._answered(self.opinion), methods=["POST"]),
+            Route(f"{item}/release", self._answered(self.release), methods=["POST"]),
+            Route("/v1/opinions", self._answered(self.export), methods=["GET"]),
+            Route("/v1/opinions", self._answered(self.take), methods=["POST"]),
+        ]
+
+    def _answered(self, handle: Any) -> Any:
+        async def answered(request: Request) -> Response:
+            try:
+                async with bounded():
+                    answer: Response = await handle(request)
+            except UnknownName as error:
+                return problem(404, str(error))
+            except HeldByOthers as error:
+                return problem(409, str(error), reason="held")
+            except UsageError as error:
+                return problem(422, str(error), reason="invalid", field=next(iter(error.parameters), ""))
+            return answer
+
+        return answered
+
+    async def list(self, request: Request) -> Response:
+        caller = caller_of(request)
+        specs = [spec for spec in await self._queues.list() if _sees(caller, spec)]
+        return json({"queues": [await self._described(spec, caller) for spec in specs]})
+
+    async def create(self, request: Request) -> Response:
+        caller = caller_of(request)
+        body = await _body(request)
+        if isinstance(body, Response):
+            return body
+        spec = read_spec(body)
+        tenant = caller.tenant(spec.tenant)
+        made = await self._queues.create(
+            msgspec.structs.replace(spec, tenant=tenant, created_by=caller.name or spec.created_by[:128])
+        )
+        return json(await self._described(made, caller), 201)
+
+    async def show(self, request: Request) -> Response:
+        spec = await self._queue(request)
+        return json(await self._described(spec, caller_of(request)))
+
+    async def close(self, request: Request) -> Response:
+        spec = await self._queue(request)
+        caller = caller_of(request)
+        if caller.only not in (None, spec.tenant):
+            raise NotAllowed("other_tenant", "this queue is about all tenants")
+        return json(await self._described(await self._queues.close(spec.name), caller))
+
+    async def next(self, request: Request) -> Response:
+        """The reviewer's next item, with what is to be seen; 204 when there is none."""
+        asked = await _read(request, _Next)
+        if isinstance(asked, Response):
+            return asked
+        spec, reviewer = await self._reviewed(request, asked.reviewer)
+        after = asked.after
+        for _ in range(GONE if not spec.closed else 0):
+            item = await self._items.next(spec.name, reviewer, after, caller_of(request).only or "")
+            if item is None:
+                break
+            try:
+                return json(await self._shown(spec, item, reviewer))
+            except UnknownName:
+                # Its answer was kept no longer.
+                await self._items.release(spec.name, item.key, reviewer)
+                after = item.key
+        return Response(status_code=204)
+
+    async def item(self, request: Request) -> Response:
+        """The same of an item that the reviewer holds, or has done."""
+        spec, reviewer = await self._reviewed(request, request.query_params.get("reviewer", ""))
+        item = await self._found(request, spec)
+        if reviewer not in item.done_by:
+            item = await self._items.hold(spec.name, item.key, reviewer)
+        return json(await self._shown(spec, item, reviewer))
+
+    async def draft(self, request: Request) -> Response:
+        said = await _read(request, _Draft)
+        if isinstance(said, Response):
+            return said
+        spec, reviewer = await self._reviewed(request, said.reviewer)
+        item = await self._found(request, spec)
+        held = await self._items.save_draft(spec.name, item.key, reviewer, said.draft)
+        return json({"held_until": held.held_by.get(reviewer, 0.0)})
+
+    async def release(self, request: Request) -> Response:
+        said = await _read(request, _Next)
+        if isinstance(said, Response):
+            return said
+        spec, reviewer = await self._reviewed(request, said.reviewer)
+        item = await self._found(request, spec)
+        await self._items.release(spec.name, item.key, reviewer)
+        return Response(status_code=204)
+
+    async def opinion(self, request: Request) -> Response:
+        """Give it; the answer has what the judge said, and on how many facts it says the same."""
+        said = await _read(request, _Opinion)
+        if isinstance(said, Response):
+            return said
+        spec, reviewer = await self._reviewed(request, said.reviewer)
+        item = await self._found(request, spec)
+        outcome = await self._outcome(item)
+        if len(said.labels) > len(outcome.units):
+            raise InputError(f"labels: there are {len(outcome.units)} sub-sentences")
+        facts = tuple(_fact(fact, outcome) for fact in said.facts)
+        claims = [fact.claim for fact in facts if fact.claim is not None]
+        if len(claims) != len(set(claims)):
+            raise InputError("facts: two are about the same claim")
+        stored = await self._items.complete(
+            spec.name,
+            item.key,
+            opinion_on(
+                outcome,
+                reviewer=reviewer,
+                facts=facts,
+                given_at=time.time(),
+                queue=spec.name,
+                probability=item.probability,
+                labels=said.labels,
+                mark=said.mark,
+                seconds=said.seconds,
+            ),
+        )
+        return json({"stored": stored is Stored.NEW, **_compared(facts, outcome)})
+
+    async def export(self, request: Request) -> Response:
+        """Opinions, the last of each reviewer about each answer, one a line."""
+        query = request.query_params
+        form = query.get("format", "opinions").replace("jsonl", "opinions")
+        if form not in get_args(Format):
+            return problem(422, f"is none of {', '.join(get_args(Format))}", field="format")
+        tenant = caller_of(request).tenant(query.get("tenant", ""))
+        opinions = [
+            one
+            for one in await self._opinions.latest()
+            if tenant in ("", one.tenant)
+            and query.get("queue", "") in ("", one.queue)
+            and query.get("protocol", "") in ("", one.protocol)
+            and query.get("reviewer", "") in ("", one.reviewer)
+        ]
+
+        async def lines() -> AsyncIterator[bytes]:
+            for line in lines_of(opinions, form):  # type: ignore[arg-type]
+                yield ENCODER.encode(line) + b"\n"
+
+        return StreamingResponse(lines(), media_type="application/x-ndjson")
+
+    async def take(self, request: Request) -> Response:
+        """A file of opinions or verdicts: nothing of it is taken unless every line can be."""
+        caller = caller_of(request)
+        body = await _body(request, MAX_FILE)
+        if isinstance(body, Response):
+            return body
+        reviewer = _name(caller, request.query_params.get("reviewer", ""))
+        numbered = ((at, line) for at, line in enumerate(body.splitlines(), 1) if line.strip())
+        read = list(read_lines(numbered, reviewer))
+        given: list[OpinionGiven] = []
+        for start in range(0, len(read), AT_ONCE):
+            some = read[start : start + AT_ONCE]
+            given += await asyncio.gather(*(self._taken(caller, *one) for one in some))
+        new = 0
+        for one in given:
+            new += await self._opinions.give(one) is Stored.NEW
+        return json({"opinions": len(given), "new": new})
+
+    async def _taken(self, caller: Caller, line: int, said: OpinionGiven | Said) -> OpinionGiven:
+        caller.tenant(said.tenant)
+        if isinstance(said, OpinionGiven):
+            if said.run != LIVE:
+                raise InputError(f"line {line}: of the run '{said.run}': opinions are about live traffic")
+            if not is_token(said.protocol):
+                raise InputError(f"line {line}: no protocol is named '{said.protocol[:64]}'")
+            return said
+        try:
+            outcome = await self._live_outcome(said)
+            return opinion_of(said, outcome, time.time())
+        except (InputError, UnknownName) as error:
+            raise InputError(f"line {line}: {error}") from error
+
+    async def _live_outcome(self, said: Said) -> ResponseScored:
+        key = response_key(said.tenant, said.id)
+        for partition in await places_of(self._core.bus, key):
+            place = in_partition(key, partition)
+            found = await last_event(
+                self._core.bus, OUTCOMES, subject_of("outcome", LIVE, said.protocol, place)
+            )
+            if found is not None:
+                return msgspec.json.decode(found.data, type=ResponseScored)
+        raise UnknownName(f"response '{said.id}' of tenant '{said.tenant}' has no outcome")
+
+    async def _queue(self, request: Request) -> QueueSpec:
+        spec = await self._queues.find(request.path_params["name"])
+        if not _sees(caller_of(request), spec):
+            raise UnknownName(f"there is no queue '{spec.name}'")
+        return spec
+
+    async def _reviewed(self, request: Request, said: str) -> tuple[QueueSpec, str]:
+        """The queue, and who reviews it. Raises `NotAllowed` for who is not among those it is assigned to."""
+        spec = await self._queue(request)
+        reviewer = _name(caller_of(request), said)
+        if spec.assigned and reviewer not in spec.assigned:
+            raise NotAllowed("role", f"queue '{spec.name}' is assigned to others")
+        return spec, reviewer
+
+    async def _found(self, request: Request, spec: QueueSpec) -> Item:
+        item = await self._items.find(spec.name, request.path_params["key"])
+        if caller_of(request).only not in (None, item.tenant):
+            raise UnknownName(f"there is no item '{item.key}' in queue '{spec.name}'")
+        return item
+
+    async def _described(self, spec: QueueSpec, caller: Caller) -> dict[str, Any]:
+        progress = await self._queues.progress(spec.name, caller.only or "")
+        told: dict[str, Any] = {"queue": spec, "progress": progress}
+        if caller.only in (None, spec.tenant):
+            frame, _ = await self._frames.load(spec.name)
+            told |= {"frame": frame.size, "complete": frame.complete}
+        return told
+
+    async def _shown(self, spec: QueueSpec, item: Item, reviewer: str) -> dict[str, Any]:
+        """What a reviewer sees of an item: nothing that the judge decided. Raises `UnknownName` for an answer
+        that is kept no longer."""
+        outcome, response, draft, own, progress = await asyncio.gather(
+            self._outcome(item),
+            self._response(item),
+            self._items.load_draft(spec.name, item.key, reviewer),
+            self._own(item, reviewer),
+            self._queues.progress(spec.name, item.tenant if spec.tenant else ""),
+        )
+        found: dict[str, Any] = {
+            "item": {
+                "queue": item.queue,
+                "key": item.key,
+                "id": item.id,
+                "tenant": item.tenant,
+                "protocol": item.protocol,
+                "done": reviewer in item.done_by,
+                "held_until": item.held_by.get(reviewer, 0.0),
+            },
+            "response": {"prompt": response.prompt, "answer": response.answer, "images": response.images},
+            "units": [
+                {"start": one.start, "end": one.end, "text": one.text, "label": one.label}
+                for one in outcome.units
+            ],
+            "claims": [
+                {"index": at, "text": one.text, "category": one.category, "unit": one.unit}
+                for at, one in enumerate(outcome.claims)
+            ],
+            "draft": draft,
+            "done": progress.reviewers.get(reviewer, 0),
+            "total": progress.items,
+        }
+        if own is not None and reviewer in item.done_by:
+            # They know what the judge said: they may look at their own words again, and change them.
+            found["draft"] = draft or {
+                "labels": own.labels,
+                "facts": own.facts,
+                "mark": own.mark,
+                "seconds": own.seconds,
+            }
+            found |= _compared(own.facts, outcome)
+        return found
+
+    async def _own(self, item: Item, reviewer: str) -> OpinionGiven | None:
+        if reviewer not in item.done_by:
+            return None
+        return await self._opinions.last(item.run, item.protocol, reviewer, item.key)
+
+    async def _outcome(self, item: Item) -> ResponseScored:
+        subject = subject_of("outcome", item.run, item.protocol, item.key)
+        return await self._event(OUTCOMES, subject, item, ResponseScored)
+
+    async def _response(self, item: Item) -> ResponseRecorded:
+        subject = subject_of("recorded", item.run, item.key)
+        return await self._event(RESPONSES, subject, item, ResponseRecorded)
+
+    async def _event(self, stream: str, subject: str, item: Item, form: type[E]) -> E:
+        found = await last_event(self._core.bus, stream, subject)
+        if found is None:
+            raise UnknownName(f"the answer of item '{item.key}' is kept no longer")
+        return msgspec.json.decode(found.data, type=form)
+
+
+def _sees(caller: Caller, spec: QueueSpec) -> bool:
+    return caller.only is None or spec.tenant in ("", caller.only)
+
+
+def _name(caller: Caller, said: str) -> str:
+    """Who reviews: who is logged in, or else who they say they are."""
+    name = caller.name or said.strip() or REVIEWER
+    if _CONTROL.search(name) or (not caller.name and name.startswith("judge:")):
+        raise InputError("reviewer: no name of a person")
+    return name
+
+
+def _fact(said: _Fact, outcome: ResponseScored) -> FactOpinion:
+    if said.claim is not None and said.claim >= len(outcome.claims):
+        raise InputError(f"facts: there is no claim {said.claim}")
+    if said.unit >= max(1, len(outcome.units)):
+        raise InputError(
+            f"facts: there are {len(outcome.units)} sub-sentences, and none is number {said.unit}"
+        )
+    if not said.text.strip():
+        raise InputError("facts: one has no text")
+    return FactOpinion(
+        text=said.text,
+        category=said.category,
+        unit=said.unit,
+        decision=said.decision,
+        claim=said.claim,
+        removed=said.removed,
+    )
+
+
+def _compared(facts: Sequence[FactOpinion], outcome: ResponseScored) -> dict[str, Any]:
+    """The judge's verdicts, and on how many facts that both decided they agree."""
+    both = [
+        fact.decision is outcome.claims[fact.claim].decision
+        for fact in facts
+        if fact.claim is not None
+        and not fact.removed
+        and Decision.UNDECIDED not in (fact.decision, outcome.claims[fact.claim].decision)
+    ]
+    judged = [
+        {
+            "claim": at,
+            "decision": claim.decision,
+            "probability": claim.probability,
+            "evidence": claim.evidence,
+        }
+        for at, claim in enumerate(outcome.claims)
+    ]
+    return {"judged": judged, "agreement": {"same": sum(both), "compared": len(both)}}
+
+
+async def _body(request: Request, limit: int = MAX_BODY) -> bytes | Response:
+    body = await body_of(request, limit)
+    if isinstance(body, TooLarge):
+        return problem(413, f"the body has more than {body.limit} bytes", reason="too_large")
+    return body
+
+
+async def _read(request: Request, form: Any) -> Any:
+    """The body as this form, none as an empty one; or the answer to one that is not."""
+    body = await _body(request)
+    if isinstance(body, Response):
+        return body
+    try:
+        return msgspec.json.decode(body or b"{}", type=form)
+    except UNDECODED as error:
+        return problem(422, str(error), reason="invalid")
