@@ -50,7 +50,8 @@ from settings_schema import settings_definitions
 
 from groundwatch.topology import STAGES
 
-SERVICES = ("gateway", *STAGES, "archive", "outflow", "annotation", "audit", "replay", "erase", "provision", "cli")
+BESIDE = ("archive", "outflow", "annotation", "audit", "replay", "erase", "provision", "cli")
+SERVICES = ("gateway", *STAGES, *BESIDE)
 
 
 def values_schema() -> Schema:

@@ -250,7 +250,10 @@ def reach(objects: list[Object], source: str, target: str) -> set[int]:
     return allowed(source, target, "egress", "to") & allowed(target, source, "ingress", "from")
 
 
-BESIDE = ("archive", "outflow", "annotation", "auditor", "replay", "retention", "toolbox", "provisioning", "test")
+BESIDE = (
+    *("archive", "outflow", "annotation", "auditor", "replay", "retention", "toolbox", "provisioning"),
+    "test",
+)
 """Components beside gateway and stages that speak to NATS."""
 
 
