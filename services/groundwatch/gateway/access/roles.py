@@ -80,6 +80,8 @@ ROUTES: dict[tuple[str, str], Need] = {
     ("POST", "/v1/opinions"): OPERATE,
     # Pages, and what they load.
     ("GET", "/"): Need("viewer", "the page", page=True),
+    ("GET", "/answers"): PAGE,
+    ("GET", "/answers/{id:path}"): PAGE,
     ("GET", "/static/{name}"): ANYBODY,
     ("GET", "/static/{version}/{name}"): ANYBODY,
     ("GET", "/favicon.ico"): ANYBODY,

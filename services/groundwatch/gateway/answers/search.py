@@ -46,6 +46,7 @@ class AnswerSearch:
     def __init__(
         self, bus: Bus, archived: Archived | None, erased: Erased, version_tags: Sequence[str]
     ) -> None:
+        self.version_tags = version_tags
         self._archived = archived
         self._erased = erased
         self.recent = RecentAnswers(

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from importlib import resources
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from groundwatch.errors import GroundwatchError, TransientError
+from groundwatch.events import DEFAULT_TENANT, LIVE
 from groundwatch.gateway.http.middleware import known_caller
 from groundwatch.gateway.pages import charts
 from groundwatch.gateway.pages.showing import FILTERS
@@ -107,6 +108,7 @@ class Pages:
         environment.globals.update(
             static=self.static.address,
             address=address,
+            answer_address=answer_address,
             navigation=NAVIGATION,
             interval_chart=charts.interval_chart,
             trend_chart=charts.trend_chart,
@@ -142,6 +144,12 @@ class Pages:
     def problem(self, request: Request, status: int, title: str, message: str) -> Response:
         """A page that says why there is no other."""
         return self.render(request, "problem.html", status=status, title=title, message=message)
+
+
+def answer_address(name: str, tenant: str = "", run: str = "", protocol: str = "") -> str:
+    """The address of one answer, by its id."""
+    tenant, run = "" if tenant == DEFAULT_TENANT else tenant, "" if run == LIVE else run
+    return address(f"/answers/{quote(name, safe='')}", tenant=tenant, run=run, protocol=protocol)
 
 
 def address(path: str, **query: Any) -> str:

@@ -6,6 +6,8 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from groundwatch.gateway.core import GatewayCore
+from groundwatch.gateway.pages.answer import AnswerPages
+from groundwatch.gateway.pages.answers import AnswersPage
 from groundwatch.gateway.pages.overview import Overview
 from groundwatch.gateway.pages.rendering import Pages
 
@@ -20,6 +22,8 @@ class PageRoutes:
     def routes(self) -> list[Route]:
         return [
             *Overview(self._core, self._pages).routes(),
+            *AnswersPage(self._core, self._pages).routes(),
+            *AnswerPages(self._core, self._pages).routes(),
             Route("/static/{name}", self._static),
             Route("/static/{version}/{name}", self._static),
             Route("/favicon.ico", self._icon),

@@ -1,0 +1,128 @@
+"""The page of answers: a search whose every filter stands in the address."""
+
+from __future__ import annotations
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from groundwatch.events import DEFAULT_TENANT, LIVE
+from groundwatch.gateway.answers.search import AnswerPage
+from groundwatch.gateway.callers import Caller
+from groundwatch.gateway.core import GatewayCore
+from groundwatch.gateway.http.answers import query_of, search
+from groundwatch.gateway.http.middleware import caller_of
+from groundwatch.gateway.pages.marking import marked_sentence
+from groundwatch.gateway.pages.rendering import Pages, address, answer_address
+from groundwatch.reporting.answers import ORDERS, VERDICTS, AnswerQuery, Hit, TooSlow, WrongFilter
+
+SHOWN = 25
+"""Answers of a page."""
+
+FILTERS = {
+    "q": "words",
+    "model": "model",
+    "version": "version",
+    "protocol": "protocol",
+    "category": "category",
+    "verdict": "verdict",
+    "tag": "tag",
+    "since": "since",
+    "until": "until",
+    "run": "run",
+    "tenant": "tenant",
+    "id": "id",
+}
+"""Filters as the address has them, and what they are called."""
+
+FIRST = ("q", "model", "verdict", "category")
+"""Filters that are shown at once."""
+
+ORDER_NAMES = {"newest": "Newest", "worst": "Worst", "uncertain": "Least certain"}
+
+
+class Chip(msgspec.Struct, frozen=True):
+    """A filter that is in force, and the address without it."""
+
+    name: str
+    value: str
+    without: str
+
+
+class AnswersPage:
+    def __init__(self, core: GatewayCore, pages: Pages) -> None:
+        self._core = core
+        self._pages = pages
+
+    def routes(self) -> list[Route]:
+        return [self._pages.route("/answers", self.page)]
+
+    async def page(self, request: Request) -> Response:
+        caller = caller_of(request)
+        told = {name: request.query_params.get(name, "").strip() for name in FILTERS}
+        if caller.only is not None:
+            told["tenant"] = ""
+        order = request.query_params.get("order", "")
+        query, found, problem, status = AnswerQuery(), AnswerPage(hits=[]), "", 200
+        try:
+            query = query_of(request, caller)
+            found = await search(self._core, query, request, SHOWN)
+        except TooSlow as error:
+            problem, status = str(error), 503
+        except WrongFilter as error:
+            problem, status = str(error), 422
+        own = dict(told, order=order if order in ORDERS and order != "newest" else "")
+        return self._pages.render(
+            request,
+            "answers.html",
+            status=status,
+            told=told,
+            names=FILTERS,
+            first=FIRST,
+            more=[name for name in FILTERS if name not in FIRST and not (name == "tenant" and caller.only)],
+            open_more=any(told[name] for name in FILTERS if name not in FIRST),
+            verdicts=VERDICTS,
+            orders={
+                name: address("/answers", **dict(own, order="" if name == "newest" else name))
+                for name in ORDERS
+            },
+            order_names=ORDER_NAMES,
+            order=query.order,
+            chips=[
+                Chip(FILTERS[name], value, address("/answers", **dict(own, **{name: ""})))
+                for name, value in told.items()
+                if value
+            ],
+            problem=problem,
+            rows=[Row.of(hit, caller) for hit in found.hits],
+            next=address("/answers", **own, cursor=found.cursor) if found.cursor else "",
+            again=address("/answers", **own, cursor=request.query_params.get("cursor", "")),
+            later=bool(request.query_params.get("cursor")),
+            begin=address("/answers", **own),
+            searched_to=found.searched_to,
+            reading=found.reading,
+        )
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer in the list."""
+
+    hit: Hit
+    link: str
+    sentence: object
+    run: str
+    tenant: str
+
+    @classmethod
+    def of(cls, hit: Hit, caller: Caller) -> Row:
+        facts = [fact.text for fact in hit.facts if fact.unit == hit.facts[0].unit]
+        run = caller.in_words(hit.run)
+        tenant = "" if caller.only else hit.tenant
+        return cls(
+            hit=hit,
+            link=answer_address(hit.id, tenant, run, hit.protocol),
+            sentence=marked_sentence(hit.sentence, facts) if hit.sentence else "",
+            run="" if run == LIVE else run,
+            tenant="" if tenant == DEFAULT_TENANT else tenant,
+        )

@@ -1,0 +1,203 @@
+"""The pages of answers and of one answer: what they show, to whom, and in a real browser."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from urllib.parse import quote
+
+import pytest
+from playwright.async_api import Browser, expect
+from tests.support.answer_pages import ANSWER, Filler
+from tests.support.browser import open_browser
+from tests.support.pages import check_page, is_too_wide, open_page, serious_faults
+
+from groundwatch.events import Decision, JudgedClaim, Label, SubSentence, response_key
+from groundwatch.gateway.pages.marking import marked, marked_sentence
+from groundwatch.runtime.stores.tombstones import Tombstone, tombstone_name, write
+
+HOSTILE = quote("hostile <b>&'\"/?#", safe="")
+TOKENS = "* all-tenants-token-1\na token-of-tenant-a-1\nb token-of-tenant-b-1\n"
+
+
+@pytest.fixture
+async def browser() -> AsyncIterator[Browser]:
+    async with open_browser() as opened:
+        yield opened
+
+
+@pytest.fixture
+async def filled(gateway, bus):
+    """A gateway with an answer of each kind."""
+    await Filler(gateway, bus).everything()
+    async with asyncio.timeout(60):
+        while len((await gateway.http.get("/v1/answers")).json()["answers"]) < 7:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    return gateway
+
+
+def url(gateway, path):
+    return f"http://127.0.0.1:{gateway.service.port}{path}"
+
+
+def claim(text, decision=Decision.REFUTED, unit=0):
+    return JudgedClaim(text=text, category="entity", unit=unit, decision=decision)
+
+
+def unit(start, end, text, label=Label.DESCRIPTIVE):
+    return SubSentence(start=start, end=end, text=text, label=label)
+
+
+def test_words_of_refuted_facts_are_marked_in_their_sub_sentence():
+    answer = "Two dogs run. It is fun. <b>A cat</b> sleeps."
+    units = (unit(0, 13, ""), unit(13, 24, "", Label.ANALYTICAL), unit(24, len(answer), ""))
+    made = str(marked(answer, units, (claim("There are two dogs."), claim("A cat sleeps.", unit=2))))
+    assert re.findall("<mark>(.*?)</mark>", made) == ["Two", "dogs", "cat", "sleeps"]
+    assert '<span class="unit analytical" title="analytical: not judged">It is fun.</span>' in made
+    assert "<b>" not in made and "&lt;" in made
+    assert "mark" not in str(marked(answer, units, (claim("A dog.", Decision.SUPPORTED),)))
+
+
+@pytest.mark.parametrize("places", [(-5, 3), (5, 2), (0, 10_000), (3, 3)])
+def test_a_sub_sentence_whose_place_is_none_is_left_as_it_is(places):
+    made = marked("A dog runs.", (unit(*places, "dog"),), (claim("dog"),))
+    assert re.sub("<.*?>", "", str(made)) == "A dog runs."
+
+
+def test_a_long_answer_is_cut_and_the_rest_can_be_opened():
+    answer = "word " * 40_000
+    made = str(marked(answer, (), ()))
+    assert "<details><summary>all 200,000 characters</summary>" in made
+    assert "100,000 more characters are not shown" in made and len(made) < 110_000
+    assert str(marked_sentence("<i>", ["x"])).count("&lt;i&gt;") == 1
+
+
+async def test_every_filter_is_in_the_address_and_can_be_taken_away(filled):
+    page = (await filled.http.get("/answers?q=dog&verdict=refuted&order=worst")).text
+    assert 'value="dog"' in page and "<option selected>refuted</option>" in page
+    assert 'href="/answers?verdict=refuted&amp;order=worst"' in page
+    assert 'href="/answers?q=dog&amp;order=worst"' in page
+    assert 'href="/answers?q=dog&amp;verdict=refuted"' in page
+    worst = re.findall(r'<a class="sentence" href="/answers/(\w+)', page)
+    assert worst == ["kitchen", "kitchen", "features"]
+    nothing = await filled.http.get("/answers?q=nothing-like-that")
+    assert nothing.status_code == 200 and "No answer is like that." in nothing.text
+    wrong = await filled.http.get("/answers?since=someday")
+    assert wrong.status_code == 422 and "write a time such as" in wrong.text
+
+
+async def test_one_answer_with_all_that_is_known_of_it(filled):
+    page = (await filled.http.get("/answers/kitchen")).text
+    assert page.count('class="box ') + page.count('class="box"') == 3
+    assert 'x="50.000%" y="75.000%" width="7.000%" height="10.000%"' in page
+    assert re.findall(r'<li id="fact-(\d)" class="fact (\w+)"', page) == [
+        ("2", "refuted"),
+        ("4", "refuted"),
+        ("5", "undecided"),
+        ("0", "supported"),
+        ("1", "supported"),
+        ("3", "supported"),
+    ]
+    assert "<mark>cat</mark>" in page and "What is in the kitchen?" in page
+    assert "judged by <bdi>detector</bdi>" in page
+    assert 'href="/answers/kitchen?run=again&amp;protocol=faithscore"' in page
+    assert "gw.recorded.live" in page and "gw.outcome.live.tri-he" in page
+    triplets = (await filled.http.get("/answers/kitchen?protocol=tri-he")).text
+    assert "relation hallucination" in triplets and "object hallucination" in triplets
+    assert "dog" in triplets and "2 triplets" in triplets
+    again = (await filled.http.get("/answers/kitchen?run=again")).text
+    assert len(re.findall(r'<li id="fact-', again)) == 2
+    chain = (await filled.http.get("/answers/chain")).text
+    assert chain.count("Image of round") == 3 and "0.83, 0.61, 0.58" in chain
+    features = (await filled.http.get("/answers/features")).text
+    assert (
+        "not in the image" in features and "broader" in features and "Not said: <bdi>ball</bdi>" in features
+    )
+
+
+async def test_what_has_no_score_says_why(filled, bus):
+    assert "No score: refused." in (await filled.http.get("/answers/none")).text
+    waiting = await filled.http.get("/answers/waiting")
+    assert waiting.status_code == 200 and "has not judged it yet" in waiting.text
+    absent = await filled.http.get("/answers/absent?tenant=x")
+    assert absent.status_code == 404 and "is recorded" in absent.text
+    name = tombstone_name("response", response_key("default", "kitchen"))
+    await write(bus.js, Tombstone(kind="response", name=name, at=1.0))
+    async with asyncio.timeout(30):
+        while (await filled.http.get("/answers/kitchen")).status_code != 410:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    page = (await filled.http.get("/answers/kitchen")).text
+    assert "erased" in page and ANSWER[:20] not in page
+    assert "/answers/kitchen" not in (await filled.http.get("/answers")).text
+
+
+async def test_a_tenant_opens_its_own_alone(gateway_factory, publish, tmp_path):
+    (tmp_path / "tokens").write_text(TOKENS)
+    gateway = await gateway_factory(tokens_file=str(tmp_path / "tokens"))
+    await publish("r1", tenant="b", refuted=1)
+
+    async def status(token, path):
+        reply = await gateway.http.get(path, headers={"authorization": f"Bearer {token}"})
+        return reply.status_code
+
+    async with asyncio.timeout(30):
+        while await status("token-of-tenant-b-1", "/answers/r1") != 200:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    assert await status("token-of-tenant-a-1", "/answers/r1") == 404
+    assert await status("token-of-tenant-a-1", "/answers/r1?tenant=b") == 403
+    assert await status("token-of-tenant-a-1", "/answers?tenant=b") == 403
+    assert await status("all-tenants-token-1", "/answers/r1?tenant=b") == 200
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", ["/answers", "/answers/kitchen", f"/answers/{HOSTILE}"])
+async def test_the_pages_fit_and_have_no_serious_fault(browser, filled, path):
+    await check_page(browser, url(filled, path))
+
+
+@pytest.mark.slow
+async def test_other_answers_fit_a_phone(browser, filled):
+    for path in ("/answers?q=x", "/answers/kitchen?protocol=tri-he", "/answers/chain", "/answers/features"):
+        async with open_page(browser, url(filled, path), 390) as page:
+            assert not await is_too_wide(page) and await serious_faults(page) == [], path
+
+
+@pytest.mark.slow
+async def test_a_fact_shows_its_box_and_a_box_its_fact(browser, filled):
+    async with open_page(browser, url(filled, "/answers/kitchen")) as page:
+        ball, dog = page.locator('.box[data-facts="2"]'), page.locator('.box[data-facts="0 1"]')
+        await page.hover("#fact-2")
+        await expect(ball).to_have_class(re.compile(r"\bon\b"))
+        await expect(dog).not_to_have_class(re.compile(r"\bon\b"))
+        await dog.locator("> rect").hover()
+        await expect(page.locator("#fact-1")).to_have_class(re.compile(r"\bon\b"))
+        await expect(page.locator("#fact-2")).not_to_have_class(re.compile(r"\bon\b"))
+        await page.focus("#fact-3")
+        await expect(page.locator('.box[data-facts="3"]')).to_have_class(re.compile(r"\bon\b"))
+
+
+@pytest.mark.slow
+async def test_without_scripts_one_finds_an_answer_and_its_box(browser, filled):
+    async with open_page(browser, url(filled, "/answers"), java_script_enabled=False) as page:
+        await page.fill("#filter-q", "dog")
+        await page.select_option("#filter-verdict", "refuted")
+        await page.press("#filter-q", "Enter")
+        await page.wait_for_url("**/answers?q=dog**")
+        assert "verdict=refuted" in page.url
+        await page.get_by_role("link", name="Worst").click()
+        await page.locator(".result .sentence", has_text="balls").nth(1).click()
+        await expect(page.locator(".box")).to_have_count(3)
+        await page.locator('.box[data-facts="2"] > rect').click()
+        assert page.url.endswith("#fact-2")
+
+
+@pytest.mark.slow
+async def test_hostile_texts_stay_texts(browser, filled):
+    for path in ("/answers", f"/answers/{HOSTILE}"):
+        async with open_page(browser, url(filled, path)) as page:
+            await page.wait_for_timeout(200)
+            assert await page.title() != "owned"
+            shown = await page.inner_text("main")
+            assert "\x1b" not in shown and "<script>" in shown and "49" not in shown.split("7*7")[0][-5:]
+            assert len(await page.content()) < 2_000_000
