@@ -164,7 +164,7 @@ class Filler:
         await self._bus.create(outcomes.outgoing(ResponseScored(**(values | changes))))
 
     async def everything(self) -> None:
-        """Answers `kitchen` (with a second run), `chain`, `features`, `none`, `waiting`, and a hostile one."""
+        """Answers `kitchen` (in two runs), `chain`, `features`, `none`, `waiting`, and a hostile one."""
         image = await self.image(picture())
         kitchen = {"images": [image]}
         await self.record("kitchen", **kitchen, reference=REFERENCE, protocols=["faithscore", "tri-he"])

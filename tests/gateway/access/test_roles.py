@@ -23,6 +23,8 @@ from groundwatch.gateway.http.allowing import AllowedRoute, allowed
 
 ADDRESSES = """
 GET     /                               viewer      all tenants
+GET     /answers                        viewer
+GET     /answers/{id:path}              viewer
 GET     /favicon.ico                    anybody
 GET     /healthz                        anybody
 GET     /login                          anybody
