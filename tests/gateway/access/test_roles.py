@@ -98,6 +98,8 @@ TOKENS = {
 THEIRS: dict[tuple[str, str], tuple[str, Any]] = {
     ("GET", "/v1/responses/{id:path}"): ("/v1/responses/r1?tenant=other", None),
     ("GET", "/v1/answers"): ("/v1/answers?tenant=other", None),
+    ("GET", "/answers"): ("/answers?tenant=other", None),
+    ("GET", "/answers/{id:path}"): ("/answers/r1?tenant=other", None),
     ("GET", "/v1/scores"): ("/v1/scores?tenant=other", None),
     ("GET", "/v1/opinions"): ("/v1/opinions?tenant=other", None),
     ("POST", "/v1/queues"): ("/v1/queues", {"name": "x", "protocol": "faithscore", "tenant": "other"}),
