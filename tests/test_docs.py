@@ -15,6 +15,7 @@ from groundwatch.gateway.http.replies import STATUS
 from groundwatch.models.settings import ChatSettings
 from groundwatch.runtime.security.same_origin import STATUS as FOREIGN
 from groundwatch.runtime.settings import Settings, StageSettings
+from groundwatch.runtime.settings.login import OidcSettings
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.section import Section
 from groundwatch.topology import STREAMS
@@ -35,11 +36,14 @@ def rows(page: str, *, starting: str) -> list[list[str]]:
     return found
 
 
+OPTIONAL = {ChatSettings | None: ChatSettings, OidcSettings | None: OidcSettings}
+
+
 def settings_of(kind: Any, above: str = "") -> Iterator[tuple[str, Any]]:
     """Every key that can be set, with its default."""
     for key, field in kind.model_fields.items():
         name = f"{above}{key}"
-        inner = {ChatSettings | None: ChatSettings}.get(field.annotation, field.annotation)
+        inner = OPTIONAL.get(field.annotation, field.annotation)
         if isinstance(inner, type) and issubclass(inner, Section):
             yield from settings_of(inner, "<stage>." if inner is StageSettings else f"{name}.")
         else:

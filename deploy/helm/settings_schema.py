@@ -23,7 +23,9 @@ CHART_DECIDES = {
     ),
     "StageSettings": ("replicas",),
     "CaptioningSettings": ("replicas",),
-    "GatewaySettings": ("host", "port", "grpc_port", "tokens_file", "drain_delay"),
+    "GatewaySettings": ("host", "port", "grpc_port", "tokens_file", "open", "drain_delay"),
+    "LoginSettings": ("url", "cookie_secret_file", "cookie_secret_env"),
+    "OidcSettings": ("client_secret_file", "client_secret_env"),
     "GrpcSettings": ("tls_cert", "tls_key", "replays", "replay_nkey_seed_file"),
     "TelemetrySettings": ("host", "port"),
 }

@@ -100,6 +100,10 @@ def values_schema() -> Schema:
                     ),
                     "drainSeconds": whole(0, 300),
                     "tokensSecret": DNS_NAME,
+                    "open": FLAG,
+                    "login": closed(
+                        {"url": text("^(https?://.+)?$"), "cookieSecret": DNS_NAME, "clientSecret": DNS_NAME}
+                    ),
                     "grpc": closed(
                         {
                             "enabled": FLAG,
@@ -223,6 +227,7 @@ def values_schema() -> Schema:
                     "archiveEgress": EGRESS,
                     "outflowEgress": EGRESS,
                     "fetchEgress": EGRESS,
+                    "loginEgress": EGRESS,
                     "modelHubEgress": EGRESS,
                     "dnsEgress": EGRESS,
                     "extraEgress": EGRESS,

@@ -53,6 +53,66 @@ def test_defaults_are_right(check):
     assert "extraction linguistic" in result.stdout
 
 
+def notes(result: Result) -> str:
+    assert result.exit_code == 0, result.stderr
+    return " ".join(result.output.split())
+
+
+OIDC = """
+[gateway.login]
+url = "https://gw.example"
+cookie_secret_env = "COOKIE"
+[gateway.login.oidc]
+issuer = "https://id.example"
+client_id = "groundwatch"
+client_secret_env = "CLIENT"
+[[gateway.login.oidc.groups]]
+name = "*"
+role = "viewer"
+tenant = "*"
+"""
+
+
+def test_who_may_come_in_is_looked_at(check, tmp_path):
+    told = lines(check(OIDC, COOKIE="short"))
+    assert [line for line in told if "gateway.login" in line] == [
+        "setting 'gateway.login.cookie_secret_env': the secret needs at least 32 characters: make one with "
+        "openssl rand -hex 32",
+        "setting 'gateway.login.oidc.client_secret_env': the variable it names is not set or empty",
+    ]
+    told = lines(check('[gateway]\ntokens_file = "/none/such"\n'))
+    assert any("gateway.tokens_file" in line and "No such file" in line for line in told)
+    assert "accounts" in notes(check(OIDC, COOKIE="c" * 32, CLIENT="secret"))
+
+
+def test_what_is_open_to_others_or_to_nobody_is_said(check, tmp_path):
+    assert "gateway.open" not in notes(check('[gateway]\nhost = "127.0.0.1"\n'))
+    assert "answers its own machine alone" in notes(check('[gateway]\nhost = "0.0.0.0"\n'))
+    told = notes(check('[gateway]\nhost = "0.0.0.0"\nopen = true\n'))
+    assert "whoever reaches the gateway may do everything" in told
+    tokens = tmp_path / "tokens"
+    tokens.write_text("* every-token-0123456789\n")
+    told = notes(check(f'[gateway]\nhost = "0.0.0.0"\ntokens_file = "{tokens}"\n'))
+    assert "gateway.open" not in told and "each knows its own alone" in told
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        (('url = "https://gw.example"\n', ""), "'gateway.login.url': is missing"),
+        (("https://gw.example", "https://gw.example/pages"), "ends with the host"),
+        (("https://gw.example", "gw.example"), "must be an address"),
+        (("https://id.example", "http://id.example"), "must be https"),
+        (('role = "viewer"', 'role = "sender"'), "role"),
+        (('tenant = "*"', ""), "tenant': is missing"),
+        (('client_id = "groundwatch"', 'client_id = "groundwatch"\nscopes = ["email"]'), "openid"),
+    ],
+)
+def test_a_wrong_login_is_told_by_its_key(check, change, word):
+    told = lines(check(OIDC.replace(*change), COOKIE="c" * 32, CLIENT="secret"))
+    assert any(word in line for line in told), told
+
+
 def test_every_problem_is_told_at_once(check, tmp_path):
     told = lines(
         check(

@@ -13,12 +13,17 @@ from groundwatch.addresses import shown_address, shown_variable
 from groundwatch.captioning import engines as captioning
 from groundwatch.errors import MissingExtraError, SettingsError, UsageError
 from groundwatch.extraction import engines as extraction
+from groundwatch.gateway.access.access import ELSEWHERE
+from groundwatch.gateway.access.sessions import named_secret, read_client_secret, read_secret
+from groundwatch.gateway.callers import Tokens
 from groundwatch.generation import engines as generation
 from groundwatch.matching import engines as matching
 from groundwatch.models.settings import ChatSettings
 from groundwatch.runtime.security.connecting import nats_servers, security
 from groundwatch.runtime.settings import NatsSettings, Settings, StageSettings, held_at_once
+from groundwatch.runtime.settings.gateway import GatewaySettings
 from groundwatch.runtime.settings.judges import ASKING, CASCADE, EngineSettings
+from groundwatch.runtime.settings.login import is_loopback
 from groundwatch.runtime.settings.reading import Problems, with_judge
 from groundwatch.verification import engines as verification
 
@@ -61,6 +66,9 @@ async def check_settings(
 ) -> None:
     """Look at everything that is named, and make each engine; no model is loaded and no server is asked."""
     _check_nats(settings.nats, problems)
+    if set(stages) == set(ENGINES):
+        # A container of one stage has none of the gateway's files.
+        _check_access(settings.gateway, environment, problems)
     _check_folder("data_dir", settings.data_dir, problems)
     if settings.triton.tls_ca:
         _check_file("triton.tls_ca", settings.triton.tls_ca, problems)
@@ -77,6 +85,28 @@ async def check_settings(
         )
     _check_held(settings, problems)
     await _check_engines(settings, stages, problems)
+
+
+def _check_access(gateway: GatewaySettings, environment: Mapping[str, str], problems: Problems) -> None:
+    """Who may come in, and what that needs."""
+    login, asks = gateway.login, bool(gateway.tokens_file or gateway.login.oidc)
+    with _noting(problems):
+        Tokens(gateway.tokens_file)
+    with _noting(problems):
+        read_secret(login, environment)
+    if login.oidc is not None:
+        with _noting(problems):
+            read_client_secret(login.oidc, environment)
+        if not gateway.tokens_file:
+            why = "is empty: people log in with their accounts, and no program has a token to send with"
+            problems.note("gateway.tokens_file", why)
+    if asks and not named_secret(login, "cookie_secret")[1]:
+        why = "is empty: sessions end with their gateway, and of several gateways each knows its own alone"
+        problems.note("gateway.login.cookie_secret_file", why)
+    if not (asks or gateway.open or is_loopback(gateway.host)):
+        problems.note("gateway.open", f"is false: {ELSEWHERE}")
+    elif gateway.open and not asks:
+        problems.note("gateway.open", "is true: whoever reaches the gateway may do everything")
 
 
 def _check_held(settings: Settings, problems: Problems) -> None:

@@ -69,8 +69,29 @@ CASES: dict[str, tuple[tuple[str, ...], Object]] = {
             "auditor": {"enabled": True},
             "replay": {"enabled": True, "priorityClassName": "low"},
             "retention": {"enabled": True},
-            "gateway": {"grpc": {"enabled": True, "tlsSecret": "grpc"}, "tokensSecret": "tokens"},
-            "settings": {"retention": {"responses": 7, "tenants": {"a b": {"responses": 1}}}, **RECEIVERS},
+            "gateway": {
+                "grpc": {"enabled": True, "tlsSecret": "grpc"},
+                "tokensSecret": "tokens",
+                "open": False,
+                "login": {"url": "https://watch.example", "cookieSecret": "login", "clientSecret": "oidc"},
+            },
+            "settings": {
+                "retention": {"responses": 7, "tenants": {"a b": {"responses": 1}}},
+                "gateway": {
+                    "login": {
+                        "hours": 8,
+                        "oidc": {
+                            "issuer": "https://id.example:8443/realm",
+                            "client_id": "groundwatch",
+                            "groups": [
+                                {"name": "quality", "role": "reviewer", "tenant": "*"},
+                                {"name": "acme", "role": "viewer", "tenant": "acme"},
+                            ],
+                        },
+                    }
+                },
+                **RECEIVERS,
+            },
         },
     ),
     "everything": (

@@ -18,6 +18,11 @@ def over(base: Object, change: Object) -> Object:
     }
 
 
+OIDC: Object = {
+    "issuer": "https://id.example",
+    "client_id": "a",
+    "groups": [{"name": "*", "role": "viewer", "tenant": "*"}],
+}
 SCALED: Object = {"autoscaling": {"enabled": True}}
 TRITON: Object = {"triton": {"enabled": True}, "settings": {"verification": {"engine": "triton"}}}
 EXTERNAL: Object = {"nats": {"enabled": False, "url": "nats://nats.example:4222"}}
@@ -285,6 +290,24 @@ UNFIT: dict[str, tuple[Object, str, str]] = {
         {"gateway": {"ingress": {"host": "a.example"}}},
         "gateway.ingress.enabled",
         "is false, but",
+    ),
+    "login-nowhere": (
+        {"settings": {"gateway": {"login": {"oidc": OIDC}}}},
+        "gateway.login.url",
+        "where browsers",
+    ),
+    "login-apart": (
+        {
+            "gateway": {"replicas": 2, "login": {"url": "https://a.example"}},
+            "settings": {"gateway": {"login": {"oidc": OIDC}}},
+        },
+        "gateway.login.cookieSecret",
+        "several gateways need one secret",
+    ),
+    "login-of-nobody": (
+        {"gateway": {"login": {"clientSecret": "a"}}},
+        "settings.gateway.login.oidc",
+        "name the provider",
     ),
     "grpc-off": ({"gateway": {"grpc": {"tlsSecret": "a"}}}, "gateway.grpc.enabled", "is false, but"),
     "grpc-no-host": (

@@ -360,6 +360,8 @@ def test_grpc_is_a_port_of_the_gateway_with_files_of_its_own(tmp_path: Path) -> 
     held = {one["name"]: one["secret"] for one in pod["volumes"] if "secret" in one}
     for file, secret in (
         (gateway.tokens_file, "tokens"),
+        (gateway.login.cookie_secret_file, "login"),
+        (gateway.login.oidc.client_secret_file, "oidc"),
         (gateway.grpc.tls_cert, "grpc"),
         (gateway.grpc.tls_key, "grpc"),
         (gateway.grpc.replay_nkey_seed_file, "nkey-replay"),
@@ -367,6 +369,23 @@ def test_grpc_is_a_port_of_the_gateway_with_files_of_its_own(tmp_path: Path) -> 
         folder, _, name = file.rpartition("/")
         assert held[folders[folder]]["secretName"] == secret
         assert name in [item["path"] for item in held[folders[folder]]["items"]]
+
+
+def test_people_log_in_where_the_values_say_or_at_the_ingress(tmp_path: Path) -> None:
+    path = tmp_path / "settings.toml"
+    told = {}
+    for case in ("default", "auth", "everything"):
+        path.write_text(named(rendered(case), "ConfigMap", "settings")["data"]["groundwatch.toml"])
+        told[case] = load(path, {}).gateway
+    assert (told["default"].login.url, told["default"].open) == ("", True)
+    assert told["everything"].login.url == "https://watch.example"
+    assert (told["auth"].login.url, told["auth"].open) == ("https://watch.example", False)
+    assert [(one.name, one.role, one.tenant) for one in told["auth"].login.oidc.groups] == [
+        ("quality", "reviewer", "*"),
+        ("acme", "viewer", "acme"),
+    ]
+    ways = named(rendered("auth"), "NetworkPolicy", "gateway")["spec"]["egress"]
+    assert {"ports": [{"port": 8443, "protocol": "TCP"}]} in ways
 
 
 def test_grpc_has_an_ingress_of_its_own() -> None:

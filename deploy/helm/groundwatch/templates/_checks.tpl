@@ -12,6 +12,11 @@
 {{- if and .enabled (not .host) }}{{ fail "gateway.ingress.host: name the host under which the gateway is reached" }}{{ end -}}
 {{- if and (not .enabled) (or .host .tlsSecret) }}{{ fail "gateway.ingress.enabled: is false, but a host or tlsSecret is given; set it to true" }}{{ end -}}
 {{- end -}}
+{{- $oidc := ((.Values.settings.gateway | default dict).login | default dict).oidc -}}
+{{- $gateways := ternary (.Values.gateway.autoscaling.maxReplicas | int) (.Values.gateway.replicas | int) .Values.gateway.autoscaling.enabled -}}
+{{- if and $oidc (not (include "groundwatch.loginUrl" .)) }}{{ fail "gateway.login.url: say where browsers reach the gateway: the provider of settings.gateway.login.oidc sends them back there" }}{{ end -}}
+{{- if and $oidc (gt $gateways 1) (not .Values.gateway.login.cookieSecret) }}{{ fail "gateway.login.cookieSecret: several gateways need one secret to know each other's sessions" }}{{ end -}}
+{{- if and .Values.gateway.login.clientSecret (not $oidc) }}{{ fail "settings.gateway.login.oidc: name the provider, or leave gateway.login.clientSecret out" }}{{ end -}}
 {{- with .Values.gateway.grpc -}}
 {{- if and (not .enabled) (or .tlsSecret .ingress.enabled) }}{{ fail "gateway.grpc.enabled: is false, but its tlsSecret or ingress is given; set it to true" }}{{ end -}}
 {{- if and .enabled (eq (int .port) (int $.Values.gateway.service.port)) }}{{ fail "gateway.grpc.port: is gateway.service.port too; choose another" }}{{ end -}}

@@ -322,6 +322,10 @@ spec:
 {{- define "groundwatch.gatewaySecrets" -}}
 {{- $found := list -}}
 {{- with .Values.gateway.tokensSecret }}{{ $found = append $found (dict "name" "tokens" "folder" "gateway" "secret" . "items" (list (dict "key" "tokens" "path" "tokens"))) }}{{ end -}}
+{{- with .Values.gateway.login -}}
+{{- if .cookieSecret }}{{ $found = append $found (dict "name" "login" "folder" "login" "secret" .cookieSecret "items" (list (dict "key" "cookie" "path" "cookie"))) }}{{ end -}}
+{{- if .clientSecret }}{{ $found = append $found (dict "name" "oidc" "folder" "oidc" "secret" .clientSecret "items" (list (dict "key" "client" "path" "client"))) }}{{ end -}}
+{{- end -}}
 {{- with .Values.gateway.grpc -}}
 {{- if .tlsSecret }}{{ $found = append $found (dict "name" "grpc-tls" "folder" "grpc" "secret" .tlsSecret "items" (list (dict "key" "tls.crt" "path" "tls.crt") (dict "key" "tls.key" "path" "tls.key"))) }}{{ end -}}
 {{- if and .enabled $.Values.nats.auth.enabled (eq $.Values.nats.auth.method "nkey") }}{{ $found = append $found (dict "name" "replay-seed" "folder" "replay" "secret" $.Values.nats.auth.secrets.replay "items" (list (dict "key" "seed" "path" "seed"))) }}{{ end -}}

@@ -34,6 +34,13 @@
 {{- toJson (concat $hosts ((.Values.settings.gateway | default dict).hosts | default list) | uniq) -}}
 {{- end }}
 
+{{/* Where browsers reach the gateway: as the values say, or where its Ingress is. */}}
+{{- define "groundwatch.loginUrl" -}}
+{{- with .Values.gateway -}}
+{{- if .login.url }}{{ .login.url }}{{ else if and .ingress.enabled .ingress.host }}{{ ternary "https" "http" (not (empty .ingress.tlsSecret)) }}://{{ .ingress.host }}{{ end -}}
+{{- end -}}
+{{- end }}
+
 {{/* The judges that a stage's settings name, for all protocols and for single ones, alone or in a cascade, as a JSON list
 of {key, engine, llm}: one without `llm` asks the stage's own. Takes its settings. */}}
 {{- define "groundwatch.judges" -}}
@@ -89,8 +96,12 @@ of {key, engine, llm}: one without `llm` asks the stage's own. Takes its setting
 {{- $_ := set $nats "monitor_url" (join "," $servers) -}}
 {{- end -}}
 {{- $_ := set $settings "nats" (merge $nats ($settings.nats | default dict)) -}}
-{{- $gateway := dict "host" "0.0.0.0" "port" 8787 "drain_delay" .Values.gateway.drainSeconds "hosts" (include "groundwatch.gatewayHosts" . | fromJsonArray) -}}
+{{- $gateway := dict "host" "0.0.0.0" "port" 8787 "drain_delay" .Values.gateway.drainSeconds "hosts" (include "groundwatch.gatewayHosts" . | fromJsonArray) "open" .Values.gateway.open -}}
 {{- if .Values.gateway.tokensSecret }}{{ $_ := set $gateway "tokens_file" "/run/secrets/groundwatch/gateway/tokens" }}{{ end -}}
+{{- $login := dict "url" (include "groundwatch.loginUrl" .) -}}
+{{- if .Values.gateway.login.cookieSecret }}{{ $_ := set $login "cookie_secret_file" "/run/secrets/groundwatch/login/cookie" }}{{ end -}}
+{{- if .Values.gateway.login.clientSecret }}{{ $_ := set $login "oidc" (dict "client_secret_file" "/run/secrets/groundwatch/oidc/client") }}{{ end -}}
+{{- $_ := set $gateway "login" $login -}}
 {{- if .Values.gateway.grpc.enabled -}}
 {{- $_ := set $gateway "grpc_port" 8788 -}}
 {{- /* A gateway has neither the judges' keys nor the way to them: replays are for the service of that name. */ -}}

@@ -20,7 +20,7 @@ from joserfc.errors import InvalidKeyIdError, JoseError
 from joserfc.jwk import KeySet
 
 from groundwatch.errors import TransientError
-from groundwatch.gateway.access.sessions import LoginRefused, OidcAttempt, named_secret, secret_of
+from groundwatch.gateway.access.sessions import LoginRefused, OidcAttempt, read_client_secret
 from groundwatch.gateway.callers import LONGEST_NAME, wrong_name
 from groundwatch.runtime.settings.login import OidcSettings, is_secure
 from groundwatch.runtime.telemetry.logs import logger
@@ -58,9 +58,7 @@ class OidcProvider:
         """Raises `SettingsError` where the client's secret is not where the settings say."""
         self._settings = settings
         self._redirect_uri = redirect_uri
-        key, name = named_secret(settings, "client_secret")
-        known = os.environ if environment is None else environment
-        self._secret = secret_of(f"gateway.login.oidc.{key}", key, name, known) if name else ""
+        self._secret = read_client_secret(settings, os.environ if environment is None else environment)
         self._endpoints: tuple[float, _Endpoints] | None = None
         self._keys: tuple[float, KeySet] | None = None
         self._asking = asyncio.Lock()

@@ -10,7 +10,6 @@ from functools import cache
 from typing import Any, Literal
 
 import msgspec
-from starlette.routing import compile_path
 
 from groundwatch.runtime.settings.login import Role
 
@@ -124,6 +123,9 @@ def needs_of(table: Mapping[Any, Need], wanted: Iterable[Any]) -> dict[Any, Need
 
 @cache
 def _pages() -> tuple[re.Pattern[str], ...]:
+    # Here, since the command line knows roles and needs no web server.
+    from starlette.routing import compile_path
+
     paths = (path for (method, path), need in ROUTES.items() if need.page and method == "GET")
     return tuple(compile_path(path)[0] for path in paths)
 

@@ -4,6 +4,8 @@ A cookie says who has come in by which token or group, and until when. What that
 request, so that a token which is taken out of its file, or a group out of the settings, ends its sessions.
 """
 
+from __future__ import annotations
+
 import hashlib
 import hmac
 import os
@@ -11,14 +13,13 @@ import secrets
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 from itsdangerous import BadData, URLSafeSerializer
-from starlette.responses import Response
 
 from groundwatch.errors import SettingsError
-from groundwatch.runtime.settings.login import LoginSettings
+from groundwatch.runtime.settings.login import LoginSettings, OidcSettings
 
 SHORTEST = 32
 """Characters of a secret that signs."""
@@ -62,6 +63,9 @@ class OidcAttempt(msgspec.Struct, frozen=True, kw_only=True):
 
 Content: TypeAlias = Session | LoginAttempt | OidcAttempt
 KINDS: dict[type[Any], Kind] = {Session: "session", LoginAttempt: "login", OidcAttempt: "oidc"}
+if TYPE_CHECKING:
+    from starlette.responses import Response
+
 T = TypeVar("T", Session, LoginAttempt, OidcAttempt)
 
 
@@ -155,6 +159,12 @@ def read_secret(settings: LoginSettings, environment: Mapping[str, str]) -> byte
             "openssl rand -hex 32"
         )
     return secret.encode()
+
+
+def read_client_secret(settings: OidcSettings, environment: Mapping[str, str]) -> str:
+    """The gateway's secret at the provider, empty for a client that has none. Raises `SettingsError`."""
+    key, name = named_secret(settings, "client_secret")
+    return secret_of(f"gateway.login.oidc.{key}", key, name, environment) if name else ""
 
 
 def named_secret(settings: Any, name: str) -> tuple[str, str]:
