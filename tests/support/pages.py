@@ -16,6 +16,11 @@ SERIOUS = ("serious", "critical")
 AXE = Path(axe_playwright_python.__file__).with_name("axe.min.js").read_text("utf-8")
 
 
+def address(gateway: Any, path: str = "/") -> str:
+    """Of a page of a started gateway."""
+    return f"http://127.0.0.1:{gateway.service.port}{path}"
+
+
 @contextlib.asynccontextmanager
 async def open_page(browser: Browser, url: str, width: int = 1024, **options: Any) -> AsyncIterator[Page]:
     """A page that may report no error and be refused nothing by its policy while it is open."""

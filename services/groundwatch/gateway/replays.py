@@ -3,6 +3,7 @@
 The command line brings the two together.
 """
 
+from collections.abc import Sequence
 from typing import Literal, Protocol
 
 import msgspec
@@ -72,6 +73,14 @@ class Replays(Protocol):
     async def start(self, wanted: Wanted) -> Replay: ...
 
     async def find(self, run: str) -> Replay | None: ...
+
+    async def list(self) -> Sequence[Replay]:
+        """Every run, the newest first."""
+        ...
+
+    async def pause(self, run: str) -> Replay: ...
+
+    async def resume(self, run: str) -> Replay: ...
 
     async def cancel(self, run: str) -> Replay: ...
 

@@ -25,6 +25,7 @@ from groundwatch.replay.runs import Runs
 from groundwatch.runtime.delivery.history import Cold
 from groundwatch.runtime.delivery.partitioned import PartitionHistory, history_of
 from groundwatch.runtime.delivery.streams import position_of
+from groundwatch.runtime.stores.audits import AuditSummary, write_summary
 from groundwatch.runtime.telemetry.logs import logger
 
 __all__ = ["Ledger", "audit"]
@@ -60,7 +61,10 @@ async def audit(
     for auditor in auditors:
         ledgers.append(await auditor.settle(max(0.0, deadline - time.monotonic())))
         await auditor.close()
-    return together(ledgers)
+    ledger = together(ledgers)
+    counted = {name: getattr(ledger, name) for name in AuditSummary.__struct_fields__ if name != "at"}
+    await write_summary(js, AuditSummary(at=time.time(), **counted))
+    return ledger
 
 
 class Auditor:

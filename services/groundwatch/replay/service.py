@@ -11,6 +11,7 @@ import contextlib
 import os
 import sys
 import time
+from collections.abc import Sequence
 
 import msgspec
 
@@ -222,6 +223,7 @@ class ReplayManager:
         self._room = asyncio.Semaphore(settings.gateway.grpc.replays)
         self._lock = asyncio.Lock()
         self._bus: Bus | None = None
+        self._board: Board | None = None
         self._working: set[asyncio.Task[None]] = set()
 
     async def start(self, wanted: Wanted) -> Replay:
@@ -229,9 +231,7 @@ class ReplayManager:
         judging = recorded_sections(with_judge(self._settings, wanted.judge))
         spec = Spec(**msgspec.structs.asdict(wanted), settings=judging)
         run = await running.begin(await self._connected(), self._settings, spec)
-        task = asyncio.create_task(self._work(run.name), name=f"replay-{run.name}")
-        self._working.add(task)
-        task.add_done_callback(self._working.discard)
+        self._work_at(run.name)
         return replay_of(run)
 
     async def find(self, run: str) -> Replay | None:
@@ -240,6 +240,26 @@ class ReplayManager:
         except FAULTS as error:
             raise TransientError(f"cannot look up run '{run[:64]}': {error!r}") from error
         return replay_of(found) if found is not None else None
+
+    async def list(self) -> Sequence[Replay]:
+        """Every run, the newest first."""
+        bus = await self._connected()
+        try:
+            if self._board is None or self._board.bus is not bus:
+                self._board = Board(bus)
+            return [replay_of(run) for run in await self._board.look()]
+        except FAULTS as error:
+            raise TransientError(f"cannot read the runs: {error!r}") from error
+
+    async def pause(self, run: str) -> Replay:
+        """Whoever works at it finishes what is in hand."""
+        return replay_of(await running.pause(await self._runs(), run))
+
+    async def resume(self, run: str) -> Replay:
+        """Let it run again, and have it worked at as soon as there is room."""
+        found = await running.resume(await self._runs(), run)
+        self._work_at(found.name)
+        return replay_of(found)
 
     async def cancel(self, run: str) -> Replay:
         """End it; whoever works at it notices."""
@@ -279,6 +299,11 @@ class ReplayManager:
         replaced = tuple(f"{ENVIRONMENT_PREFIX}{name.upper()}__" for name in sections)
         kept = {name: value for name, value in os.environ.items() if not name.upper().startswith(replaced)}
         return kept | as_variables(self._settings, sections)
+
+    def _work_at(self, name: str) -> None:
+        task = asyncio.create_task(self._work(name), name=f"replay-{name}")
+        self._working.add(task)
+        task.add_done_callback(self._working.discard)
 
     async def _work(self, name: str) -> None:
         async with self._room:
@@ -364,19 +389,19 @@ class Board:
     """All runs. Each look reads what has changed since the one before, and nothing else."""
 
     def __init__(self, bus: Bus) -> None:
-        self._bus = bus
+        self.bus = bus
         self._stream: object = None
         self._last = 0
         self._runs: dict[str, Run] = {}
 
     async def look(self) -> list[Run]:
         """Every run, the newest first. Raises what NATS raises."""
-        info = await self._bus.js.stream_info(STREAM)
+        info = await self.bus.js.stream_info(STREAM)
         if self._stream != info.created:
             self._stream, self._last, self._runs = info.created, 0, {}
         if info.state.last_seq > self._last:
             filters = (f"$KV.{RUNS_BUCKET}.>",)
-            reading = read_stream(self._bus.js, STREAM, subjects=filters, start_sequence=self._last + 1)
+            reading = read_stream(self.bus.js, STREAM, subjects=filters, start_sequence=self._last + 1)
             async for read in reading:
                 self._note(read.subject.rpartition(".")[2], read.headers, read.data)
                 self._last = read.sequence

@@ -55,8 +55,7 @@ def make_service(
     if name == "gateway":
         from groundwatch.replay.service import ReplayManager, RunGauges
 
-        replays = ReplayManager(settings) if settings.gateway.grpc_port >= 0 else None
-        more = [replays, RunGauges(bus, metrics.replay), archived_answers(settings)]
+        more = [ReplayManager(settings), RunGauges(bus, metrics.replay), archived_answers(settings)]
     made = getattr(import_module(f"groundwatch.{name}.service"), f"{name.title()}Service")
     named = {"in_one_process": in_one_process} if name == "archive" else {}
     service: Service = made(settings, bus, metrics, *more, **named)

@@ -77,6 +77,7 @@ LEDGER_BUCKET = "gw-ledger"
 ADMISSION_BUCKET = "gw-admission"
 REPEATS_BUCKET = "gw-repeats"
 QUEUES_BUCKET = "gw-queues"
+ALARMS_BUCKET = "gw-alarms"
 
 DAY = 86_400.0
 STAGES = ("extraction", "captioning", "generation", "matching", "verification", "scoring")

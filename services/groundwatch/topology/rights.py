@@ -12,6 +12,7 @@ import msgspec
 from groundwatch.events import LIVE
 from groundwatch.topology import (
     ALARMS,
+    ALARMS_BUCKET,
     ALL_STREAMS,
     ANNOTATION,
     ARCHIVE,
@@ -72,12 +73,15 @@ def _reading(stream: str) -> Iterator[str]:
 
 
 OTHERWISE: dict[str, tuple[str, ...]] = {
-    # How many dead letters there are: `gateway.gauges`; halves that were joined leave their bucket, as values
-    # of queues that were replaced do; and the index of ids is followed.
+    # How many dead letters there are: `gateway.gauges`; one that was sent again leaves them, halves that were
+    # joined leave their bucket, as values of queues and of alarms that were replaced do; and the index of ids
+    # is followed.
     GATEWAY: (
         f"{API}.STREAM.INFO.{DEAD}",
+        f"{API}.STREAM.MSG.DELETE.{DEAD}",
         f"{API}.STREAM.MSG.DELETE.KV_{HALVES_BUCKET}",
         f"{API}.STREAM.MSG.DELETE.KV_{QUEUES_BUCKET}",
+        f"{API}.STREAM.MSG.DELETE.KV_{ALARMS_BUCKET}",
         *_reading(f"OBJ_{REPEATS_BUCKET}"),
     ),
     # Its receivers are named in settings, so their consumers are not declared.

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
-from playwright.async_api import Browser, expect
-from tests.support.browser import open_browser
-from tests.support.pages import check_page, is_too_wide, open_page
+from playwright.async_api import expect
+from tests.support.pages import address, check_page, is_too_wide, open_page
 
 from groundwatch.events import Decision, JudgedClaim
 from groundwatch.runtime.settings import AlarmSettings
 
 NAME = "osprey-13b-chat-instruct-2026-11-20-rc2"
 CATEGORIES = ("entity", "color", "count", "relation", "other")
-
-
-@pytest.fixture
-async def browser() -> AsyncIterator[Browser]:
-    async with open_browser() as opened:
-        yield opened
 
 
 @pytest.fixture
@@ -61,10 +53,6 @@ async def gateway(gateway_factory, publish, response, pictures):
             return gateway
         await asyncio.sleep(0.05)
     raise AssertionError(report["alarms"])
-
-
-def address(gateway, path: str = "/") -> str:
-    return f"http://127.0.0.1:{gateway.service.port}{path}"
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ import contextlib
 import time
 from typing import Protocol
 
+import msgspec
 import nats.js.errors
 
 from groundwatch.gateway.intake.results import Refused
@@ -96,6 +97,17 @@ class Gauges(Protocol):
     def problem(self) -> str: ...
 
 
+class WaitingFor(msgspec.Struct, frozen=True, kw_only=True):
+    """What waits for a consumer and what is in work there, in events, and how many calls ask for more. One
+    that is not `there` has yet to be provisioned."""
+
+    service: str
+    waiting: int = 0
+    in_work: int = 0
+    asking: int = 0
+    there: bool = True
+
+
 class StreamGauges(SupervisedTask):
     """Looks at consumers and dead letters every few seconds. What cannot be seen is not shown.
 
@@ -107,6 +119,8 @@ class StreamGauges(SupervisedTask):
         self._bus = bus
         self._metrics = metrics
         self._blind = False
+        self.waiting: dict[str, WaitingFor] = {}
+        """By consumer, as it was seen last."""
 
     async def look(self) -> None:
         """Ask the server once. Raises what NATS raises."""
@@ -122,6 +136,7 @@ class StreamGauges(SupervisedTask):
         try:
             info = await self._bus.js.consumer_info(spec.stream, spec.name)
         except nats.js.errors.NotFoundError:
+            self.waiting[spec.name] = WaitingFor(service=spec.service, there=False)
             metrics.consumer_up.labels(spec.name).set(0)
             for gauge in (metrics.consumer_lag, metrics.consumer_pulls, metrics.consumer_delivered):
                 with contextlib.suppress(KeyError):
@@ -130,6 +145,12 @@ class StreamGauges(SupervisedTask):
         metrics.consumer_up.labels(spec.name).set(1)
         metrics.consumer_lag.labels(*labels).set((info.num_pending or 0) + (info.num_ack_pending or 0))
         metrics.consumer_pulls.labels(*labels).set(info.num_waiting or 0)
+        self.waiting[spec.name] = WaitingFor(
+            service=spec.service,
+            waiting=info.num_pending or 0,
+            in_work=info.num_ack_pending or 0,
+            asking=info.num_waiting or 0,
+        )
         metrics.consumer_delivered.labels(*labels).set(info.delivered.consumer_seq if info.delivered else 0)
 
     async def _watch(self) -> None:
@@ -139,6 +160,7 @@ class StreamGauges(SupervisedTask):
                 self._blind = False
             except FAULTS as error:
                 # A number that nobody has seen for a while is worse than none.
+                self.waiting.clear()
                 self._metrics.consumer_lag.clear()
                 self._metrics.consumer_pulls.clear()
                 if not self._blind:

@@ -31,6 +31,7 @@ from groundwatch.runtime.services.tasks import SupervisedTask
 from groundwatch.runtime.stores.tombstones import Erased
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
+from groundwatch.statistics.alarm import Rule
 from groundwatch.topology import OUTCOMES, PREFIX
 from groundwatch.topology.partitions import partition_of_subject, stream_in, streams_of_kind, subjects_in
 
@@ -148,6 +149,11 @@ class Live:
     def raised(self) -> Sequence[Raised]:
         """Alarms, the oldest first; those without an end are raised now."""
         return self._alarms.alarms.raised
+
+    @property
+    def rule(self) -> Rule:
+        """When an alarm is raised."""
+        return self._alarms.alarms.rule
 
     def alarms(self) -> dict[str, Any]:
         return {

@@ -110,7 +110,7 @@ class Overview:
             heat=_heat,
             top=top,
             trend_top=trend_top,
-            raised=sorted(raised, key=lambda one: -one.alarm.raised_at),
+            faults=_faults(raised),
             any_corrected=any(
                 one is not None
                 for row in shown
@@ -165,6 +165,22 @@ class Overview:
             )
         )
         return rows
+
+
+def _faults(raised: list[Raised]) -> list[tuple[Raised, list[Raised]]]:
+    """One fault raises an alarm in several categories: it is told once, by the one over all facts where there
+    is one, with the others; the latest first."""
+    faults: dict[tuple[str, str, str], list[Raised]] = {}
+    for one in raised:
+        alarm = one.alarm
+        faults.setdefault((alarm.model, alarm.protocol, alarm.fingerprint), []).append(one)
+    found = []
+    for several in faults.values():
+        several.sort(
+            key=lambda one: (one.alarm.category != "all", (one.alarm.before or 0.0) - one.alarm.after)
+        )
+        found.append((several[0], several[1:]))
+    return sorted(found, key=lambda one: -one[0].alarm.raised_at)
 
 
 def _judges(judges: dict[str, dict[str, str]]) -> str:

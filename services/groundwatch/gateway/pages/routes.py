@@ -6,10 +6,13 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from groundwatch.gateway.core import GatewayCore
+from groundwatch.gateway.pages.alarms import AlarmPages
 from groundwatch.gateway.pages.answer import AnswerPages
 from groundwatch.gateway.pages.answers import AnswersPage
+from groundwatch.gateway.pages.health import HealthPage
 from groundwatch.gateway.pages.overview import Overview
 from groundwatch.gateway.pages.rendering import Pages
+from groundwatch.gateway.pages.runs import RunPages
 
 
 class PageRoutes:
@@ -24,6 +27,9 @@ class PageRoutes:
             *Overview(self._core, self._pages).routes(),
             *AnswersPage(self._core, self._pages).routes(),
             *AnswerPages(self._core, self._pages).routes(),
+            *AlarmPages(self._core, self._pages).routes(),
+            *RunPages(self._core, self._pages).routes(),
+            *HealthPage(self._core, self._pages).routes(),
             Route("/static/{name}", self._static),
             Route("/static/{version}/{name}", self._static),
             Route("/favicon.ico", self._icon),

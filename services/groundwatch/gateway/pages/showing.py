@@ -41,6 +41,14 @@ def dollars(number: float | None) -> str:
     return f"${number:,.2f}" if number >= 1 or number == 0 else f"${number:.2g}"
 
 
+def signed(number: float | None, digits: int = 1) -> str:
+    """A difference of shares in percentage points, with its sign: `+3.2`."""
+    if number is None:
+        return NONE
+    shown = f"{100 * number:+.{digits}f}".replace("-", "−")
+    return shown if shown.strip("+−0.") else shown[1:]
+
+
 def bounds(interval: Interval | None, digits: int = 1) -> str:
     """The two ends of an interval of shares: `10.3–12.5 %`."""
     if interval is None:
@@ -138,6 +146,7 @@ FILTERS = {
     "whole": whole,
     "decimal": decimal,
     "dollars": dollars,
+    "signed": signed,
     "bounds": bounds,
     "moment": moment,
     "clock": clock,

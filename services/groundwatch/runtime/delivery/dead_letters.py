@@ -137,9 +137,9 @@ class DeadLetters:
             raise Unavailable(f"cannot read the recorded response: {error!r}") from error
 
 
-async def dead_letters(bus: Bus) -> AsyncIterator[DeadLetter]:
-    """All dead letters, oldest first."""
-    async for message in read_stream(bus.js, DEAD):
+async def dead_letters(bus: Bus, first: int = 1) -> AsyncIterator[DeadLetter]:
+    """All dead letters from sequence `first` on, oldest first."""
+    async for message in read_stream(bus.js, DEAD, start_sequence=first):
         address = parse_subject(message.subject)
         headers = message.headers
         yield DeadLetter(

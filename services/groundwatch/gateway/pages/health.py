@@ -1,0 +1,179 @@
+"""Whether everything is accounted for: the ledger, what waits, dead letters, refusals, budgets, NATS."""
+
+from collections.abc import Awaitable
+from typing import Any, TypeVar
+
+import msgspec
+from prometheus_client.metrics import MetricWrapperBase
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from groundwatch.errors import GroundwatchError, UsageError
+from groundwatch.gateway.budgets import rules
+from groundwatch.gateway.core import GatewayCore
+from groundwatch.gateway.pages.rendering import NoPage, Pages
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.dead_letters import DeadLetter, dead_letters, send_again
+from groundwatch.runtime.delivery.streams import FAULTS, position_of
+from groundwatch.runtime.stores.audits import read_summary
+from groundwatch.runtime.stores.losses import losses_by_sender
+from groundwatch.topology import DEAD, STAGES
+
+LETTERS = 50
+"""Dead letters that are shown, the newest, and that are sent again at once."""
+
+NOT_READ = (*FAULTS, GroundwatchError)
+
+T = TypeVar("T")
+
+
+class Stage(msgspec.Struct, kw_only=True):
+    """A service with what waits for it. `asking` are calls for more; `missing` consumers are not there."""
+
+    name: str
+    waiting: int = 0
+    in_work: int = 0
+    asking: int = 0
+    missing: int = 0
+
+
+class NatsServer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a server told at its monitoring port; one that is not `up` did not answer."""
+
+    name: str
+    up: bool
+    jetstream: bool = False
+    stored: float | None = None
+    limit: float | None = None
+    memory: float | None = None
+    behind: int = 0
+
+
+class HealthPage:
+    def __init__(self, core: GatewayCore, pages: Pages) -> None:
+        self._core = core
+        self._pages = pages
+
+    def routes(self) -> list[Route]:
+        return [
+            self._pages.route("/health", self.page),
+            self._pages.route("/health/dead/{number}/retry", self.retry, methods=["POST"]),
+        ]
+
+    async def page(self, request: Request) -> Response:
+        core = self._core
+        bus, unread = core.bus, dict[str, str]()
+
+        async def read(what: str, reading: Awaitable[T]) -> T | None:
+            try:
+                return await reading
+            except NOT_READ as error:
+                unread[what] = str(error) or repr(error)
+                return None
+
+        letters = await read("dead", newest_letters(bus))
+        part = request.query_params.get("part") == "health"
+        return self._pages.render(
+            request,
+            "health_state.html" if part else "health.html",
+            problems=core.problems(),
+            notes=core.notes(),
+            audit=await read("ledger", read_summary(bus.js)),
+            stages=self._stages(),
+            letters=letters[0] if letters is not None else [],
+            dead=letters[1] if letters is not None else 0,
+            refused=_counts(core.metrics.refused),
+            losses=await read("losses", losses_by_sender(bus.js)),
+            budgets=await read("budgets", rules.in_use(bus.js)),
+            servers=self._servers(),
+            connected=bus.away or "Connected",
+            partitions=bus.partitions,
+            unread=unread,
+        )
+
+    async def retry(self, request: Request) -> Response:
+        """Send a dead letter again, or with `all` in place of its number the newest ones."""
+        number = request.path_params["number"]
+        if number == "all":
+            chosen, _ = await newest_letters(self._core.bus)
+        else:
+            if not (number.isascii() and number.isdigit()):
+                raise NoPage("A dead letter has a number.")
+            chosen = [await _letter(self._core.bus, int(number))]
+        for letter in chosen:
+            await send_again(self._core.bus, letter)
+        return RedirectResponse("/health#dead", 303)
+
+    def _stages(self) -> list[Stage]:
+        """In the order in which an answer goes through them."""
+        found: dict[str, Stage] = {}
+        for one in self._core.gauges.waiting.values():
+            stage = found.setdefault(one.service, Stage(name=one.service))
+            stage.waiting += one.waiting
+            stage.in_work += one.in_work
+            stage.asking += one.asking
+            stage.missing += not one.there
+        order = {name: place for place, name in enumerate(("gateway", *STAGES))}
+        return sorted(found.values(), key=lambda one: (order.get(one.name, len(order)), one.name))
+
+    def _servers(self) -> list[NatsServer]:
+        if self._core.nats_monitor is None:
+            return []
+        shown = self._core.metrics.nats
+
+        def told(metric: MetricWrapperBase, **labels: str) -> dict[str, float]:
+            return {
+                sample.labels["server"]: sample.value
+                for family in metric.collect()
+                for sample in family.samples
+                if all(sample.labels.get(name) == value for name, value in labels.items())
+            }
+
+        stored, limits = told(shown.stored, store="file"), told(shown.store_limit, store="file")
+        up, memory = told(shown.jetstream_up), told(shown.memory)
+        behind = told(shown.replicas_behind)
+        return [
+            NatsServer(
+                name=name,
+                up=bool(value),
+                jetstream=bool(up.get(name)),
+                stored=stored.get(name),
+                limit=limits.get(name),
+                memory=memory.get(name),
+                behind=int(behind.get(name, 0)),
+            )
+            for name, value in sorted(told(shown.monitor_up).items())
+        ]
+
+
+async def newest_letters(bus: Bus, most: int = LETTERS) -> tuple[list[DeadLetter], int]:
+    """The newest dead letters, the newest first, and how many there are. Raises what NATS raises."""
+    number = int((await bus.js.stream_info(DEAD)).state.messages)
+    last, stretch = (await position_of(bus.js, DEAD)).last, most
+    while True:
+        first = max(1, last - stretch + 1)
+        found = [letter async for letter in dead_letters(bus, first)]
+        if len(found) >= most or first == 1:
+            return found[-most:][::-1], number
+        # Those that were sent again have left gaps.
+        stretch *= 4
+
+
+async def _letter(bus: Bus, number: int) -> DeadLetter:
+    async for letter in dead_letters(bus, number):
+        if letter.sequence == number:
+            return letter
+        break
+    raise UsageError(f"no dead letter has number {number}: it may have been sent again already")
+
+
+def _counts(metric: MetricWrapperBase) -> dict[str, int]:
+    """A counter's values above 0, by its label."""
+    found: dict[str, Any] = {
+        " ".join(sample.labels.values()): int(sample.value)
+        for family in metric.collect()
+        for sample in family.samples
+        if sample.name.endswith("_total") and sample.value
+    }
+    return dict(sorted(found.items(), key=lambda one: -one[1]))

@@ -1,0 +1,140 @@
+"""Alarms on pages: what moved them and what changed, from real outcomes; who has seen them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from playwright.async_api import expect
+from tests.support.pages import address, check_page, is_too_wide, open_page
+
+from groundwatch.errors import UsageError
+from groundwatch.events import AlarmRaised, Decision, Judge, JudgedClaim, SubSentence
+from groundwatch.gateway.acknowledgements import LONGEST, Acknowledgements
+from groundwatch.gateway.live.around import read_around
+from groundwatch.runtime.settings import AlarmSettings
+
+START = 1_700_000_000.0
+
+
+def claims(decision: Decision, category: str = "entity", text: str = "There is a frog."):
+    return tuple(JudgedClaim(text=text, category=category, unit=0, decision=decision) for _ in range(5))
+
+
+async def publish_turn(publish, *, model: str = "osprey-13b", text: str = "There is a frog.") -> None:
+    """Twenty good answers of version 1.0, then twenty bad ones of 1.1, with another model's between."""
+    for number in range(40):
+        bad = number >= 20
+        await publish(
+            f"a{number}",
+            model=model,
+            claims=claims(Decision.REFUTED if bad else Decision.SUPPORTED, text=text),
+            units=(SubSentence(start=0, end=30, text=f"A frog sits on leaf {number}.", label="descriptive"),),
+            eligible=5,
+            decided=5,
+            score=0.0 if bad else 1.0,
+            answer_words=90 if bad else 20,
+            judges={"verification": Judge(engine="reference")},
+            tags={"version": "1.1" if bad else "1.0"},
+            recorded_at=START + number,
+        )
+        await publish(f"b{number}", refuted=number % 2, recorded_at=START + number + 0.5)
+
+
+@pytest.fixture
+async def gateway(gateway_factory, publish):
+    gateway = await gateway_factory(alarm=AlarmSettings(responses=100, objective=0.05))
+    await publish_turn(publish)
+    await until_alarms(gateway, 2)
+    return gateway
+
+
+async def until_alarms(gateway, number: int) -> list[AlarmRaised]:
+    for _ in range(300):
+        raised = [one.alarm for one in gateway.service.core.live.raised if one.alarm.model != "heron-7b"]
+        if len(raised) == number:
+            return raised
+        await asyncio.sleep(0.03)
+    raise AssertionError(raised)
+
+
+def place(alarm: AlarmRaised) -> str:
+    return f"/alarms/{alarm.key}?at={alarm.raised_at}"
+
+
+async def test_what_moved_an_alarm_is_read_from_the_outcomes_around_it(gateway):
+    alarm, _ = await until_alarms(gateway, 2)
+    around = await read_around(gateway.bus, alarm, lambda tags: tags.get("version", ""))
+    assert around.before.answers == 20 and around.before.versions == {"1.0": 20}
+    assert around.after.versions == {"1.1": around.after.answers}
+    assert (around.before.rate.value, around.after.rate.value) == (0.0, 1.0)
+    assert (around.before.words, around.after.words) == (20.0, 90.0)
+    assert around.before.lengths == (1.0, 0.0, 0.0) and around.after.lengths == (0.0, 0.0, 1.0)
+    assert around.wrong_before == []
+    first = around.wrong_after[0]
+    assert (first.refuted, first.decided) == (5, 5)
+    assert first.sentences[0][0].startswith("A frog sits on leaf")
+    assert all(one.event.model == "osprey-13b" for one in around.wrong_after)
+
+
+@pytest.mark.slow
+async def test_the_pages_fit_every_screen_and_have_no_serious_fault(browser, gateway):
+    alarm, _ = await until_alarms(gateway, 2)
+    await check_page(browser, address(gateway, "/alarms"))
+    await check_page(browser, address(gateway, place(alarm)), "#notes form")
+
+
+async def test_an_alarm_says_what_changed_and_leads_to_its_answers(browser, gateway):
+    async with open_page(browser, address(gateway), java_script_enabled=False) as page:
+        await page.locator(".alarm-line a").first.click()
+        await expect(page.locator("h1")).to_contain_text("osprey-13b")
+        changed = page.locator("tr", has=page.locator(".chip.warn"))
+        assert [await one.locator("th").inner_text() for one in await changed.all()] == [
+            "Version changed",
+            "Words an answer changed",
+        ]
+        answer = page.locator(".sentences a.sentence").first
+        assert (await answer.get_attribute("href")).startswith("/answers/a")
+        assert await page.locator("#runbook li").count() == 4
+
+
+async def test_who_has_seen_it_stands_there_for_everybody(browser, gateway):
+    alarm, _ = await until_alarms(gateway, 2)
+    async with open_page(browser, address(gateway, place(alarm))) as page:
+        await page.get_by_label("Note").fill("Rolled back. <b>Ticket 12</b>")
+        await page.get_by_role("button", name="Acknowledge").click()
+        await expect(page.locator("#notes .card").first).to_contain_text("Rolled back. <b>Ticket 12</b>")
+        await page.goto(address(gateway, "/alarms"))
+        seen = page.locator("tbody tr", has_text="somebody here")
+        await expect(seen).to_have_count(1)
+
+
+async def test_notes_at_the_same_moment_are_all_kept(bus, clean_streams):
+    alarm = AlarmRaised(model="m", protocol="faithscore", category="all", base=0.1, after=0.5, raised_at=5.0)
+    notes = Acknowledgements(bus)
+    await asyncio.gather(*(notes.add(alarm, f"p{number}", "seen") for number in range(4)))
+    assert sorted(one.by for one in await notes.of(alarm)) == ["p0", "p1", "p2", "p3"]
+    with pytest.raises(UsageError, match="at most"):
+        await notes.add(alarm, "p", "x" * (LONGEST + 1))
+
+
+async def test_an_alarm_that_is_over_keeps_its_address(gateway, publish):
+    alarm, _ = await until_alarms(gateway, 2)
+    gateway.service.core.live._alarms.reset()
+    shown = await gateway.http.get(place(alarm))
+    assert shown.status_code == 200 and "osprey-13b" in shown.text
+    assert (await gateway.http.get(f"/alarms/{alarm.key}?at=1")).status_code == 404
+    assert (await gateway.http.get("/alarms/none")).status_code == 404
+
+
+HOSTILE = "<img src=x onerror=alert(1)>\x1b[31m\u202e\u200b" + "w" * 2_000
+
+
+async def test_hostile_names_do_nothing(browser, gateway_factory, publish):
+    gateway = await gateway_factory(alarm=AlarmSettings(responses=100, objective=0.05))
+    await publish_turn(publish, model=HOSTILE[:256], text=HOSTILE)
+    alarm, _ = await until_alarms(gateway, 2)
+    for path in ("/alarms", place(alarm)):
+        async with open_page(browser, address(gateway, path), 390) as page:
+            assert not await is_too_wide(page)
+            assert await page.locator("img").count() == 0
