@@ -25,13 +25,19 @@ ADDRESSES = """
 GET     /                               viewer      all tenants
 GET     /answers                        viewer
 GET     /answers/{id:path}              viewer
+GET     /alarms                         viewer      all tenants
+GET     /alarms/{key}                   viewer      all tenants
+GET     /compare                        viewer      all tenants
 GET     /favicon.ico                    anybody
+GET     /health                         viewer      all tenants
 GET     /healthz                        anybody
 GET     /login                          anybody
 GET     /login/oidc                     anybody
 GET     /login/oidc/callback            anybody
 GET     /metrics                        viewer      all tenants
 GET     /readyz                         anybody
+GET     /runs                           viewer      all tenants
+GET     /runs/{name}                    viewer      all tenants
 GET     /static/{name}                  anybody
 GET     /static/{version}/{name}        anybody
 GET     /v1/alarms                      viewer      all tenants
@@ -44,10 +50,13 @@ GET     /v1/queues/{name}/items/{key}   reviewer
 GET     /v1/report                      viewer      all tenants
 GET     /v1/responses/{id:path}         viewer
 GET     /v1/scores                      viewer
+POST    /alarms/{key}/acknowledge       reviewer    all tenants
 POST    /api/public/media               sender      shared
 POST    /api/public/otel/v1/traces      sender
+POST    /health/dead/{number}/retry     operator    all tenants
 POST    /login                          anybody
 POST    /logout                         viewer      shared
+POST    /runs/{name}/{action}           operator    all tenants
 POST    /v1/cloudevents                 sender
 POST    /v1/images                      sender      shared
 POST    /v1/litellm                     sender
