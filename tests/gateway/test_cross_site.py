@@ -6,6 +6,7 @@ import asyncio
 import base64
 import contextlib
 import json
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -13,6 +14,8 @@ import httpx
 import pytest
 from playwright.async_api import Browser, Page
 from tests.support.browser import open_browser
+
+from groundwatch.gateway.access.roles import ROUTES
 
 ANSWER = {"id": "theirs", "model": "m", "answer": "A dog."}
 
@@ -153,6 +156,24 @@ async def test_our_own_page_works_under_a_name_that_the_operator_gave(gateway_fa
     assert (await reply.value).status == 200
     sent = {"method": "POST", "headers": {"Content-Type": "application/json"}, "body": json.dumps(ANSWER)}
     assert (await tried(page, "/v1/responses", **sent)).startswith("202 ")
+
+
+LINK = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+
+
+async def test_a_link_leads_to_pages_and_to_nothing_else(gateway):
+    assert len({path for (_, path), need in ROUTES.items() if need.page}) > 3
+    for (method, path), need in ROUTES.items():
+        at = re.sub(r"\{[^}]*\}", "x", path)
+        reply = await gateway.http.request(method, at, headers=LINK)
+        followed = need.page and method == "GET"
+        assert (reply.status_code == 403) != (followed or path in ("/healthz", "/readyz")), (method, path)
+        # Not as a frame, an image, a script, or in the background.
+        for dest in ("iframe", "frame", "embed", "image", "script", "empty"):
+            other = await gateway.http.request(method, at, headers=LINK | {"Sec-Fetch-Dest": dest})
+            assert other.status_code == 403 or path in ("/healthz", "/readyz"), (method, path, dest)
+        fetched = await gateway.http.request(method, at, headers=LINK | {"Sec-Fetch-Mode": "no-cors"})
+        assert fetched.status_code == 403 or path in ("/healthz", "/readyz"), (method, path)
 
 
 @pytest.mark.parametrize(

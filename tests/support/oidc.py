@@ -48,6 +48,7 @@ class Provider:
         self.sign: Callable[[Claims], str] = self.signed
         self.redirects: set[str] = set()
         self.described: Claims = {}
+        self.keys: object = None
         self.broken = False
         self.asked: list[str] = []
         self._codes: dict[str, dict[str, str]] = {}
@@ -96,7 +97,7 @@ class Provider:
 
     async def _keys(self, request: Request) -> Response:
         self.asked.append("keys")
-        return JSONResponse({"keys": [self.key.as_dict(private=False)]})
+        return JSONResponse(self.keys or {"keys": [self.key.as_dict(private=False)]})
 
     async def _ask(self, request: Request) -> Response:
         """The page on which somebody would say who they are."""

@@ -165,7 +165,11 @@ class OidcProvider:
             age = time.monotonic() - known[0] if known is not None else float("inf")
             if known is None or age > (LEAST_SECONDS if new else KEPT_SECONDS):
                 said = await self._get(endpoints.jwks_uri)
-                self._keys = known = (time.monotonic(), KeySet.import_key_set(msgspec.json.decode(said)))
+                try:
+                    keys = KeySet.import_key_set(msgspec.json.decode(said))
+                except (msgspec.DecodeError, JoseError, KeyError, TypeError, ValueError) as error:
+                    raise TransientError(f"the provider's keys are none: {error!r}") from error
+                self._keys = known = (time.monotonic(), keys)
             return known[1]
 
     async def _get(self, url: str) -> bytes:
