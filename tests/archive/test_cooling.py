@@ -17,7 +17,7 @@ from groundwatch.archive.cooling import (
     bounded,
     cut_time,
     first_since,
-    last_to_purge,
+    last_to_go,
 )
 from groundwatch.archive.events import Events
 from groundwatch.archive.service import ArchiveService
@@ -73,7 +73,7 @@ async def test_what_goes_is_old_archived_and_older_than_all_work(world):
         at = Position(
             created=1, first=messages[0][0] if messages else 1, last=messages[-1][0] if messages else 0
         )
-        last = last_to_purge(name, archived[name], await first_since(at, cut, look), waiting)
+        last = last_to_go(name, archived[name], await first_since(at, cut, look), waiting)
 
         def may_go(sequence: int, when: float, name: str = name) -> bool:
             return when < hot_since and sequence <= archived[name] and all(when < one.time for one in waiting)
@@ -84,8 +84,8 @@ async def test_what_goes_is_old_archived_and_older_than_all_work(world):
 
 def test_a_clock_that_was_set_back_takes_nothing_from_work():
     waiting = [Unanswered(stream="A", consumer="c", sequence=5, time=90.0)]
-    assert last_to_purge("A", 10, 9, waiting) == 4
-    assert last_to_purge("B", 10, 9, waiting) == 8
+    assert last_to_go("A", 10, 9, waiting) == 4
+    assert last_to_go("B", 10, 9, waiting) == 8
 
 
 def test_a_receiver_keeps_nothing_for_ever_and_a_stage_does():
@@ -94,7 +94,7 @@ def test_a_receiver_keeps_nothing_for_ever_and_a_stage_does():
         for name, at in ((OUTCOMES, 10.0), (OUTCOMES, 30.0), (RESPONSES, 10.0))
     ]
     away, back, stage = bounded(waiting, since=20.0)
-    assert away.time == 20.0 and last_to_purge(OUTCOMES, 9, 9, [away]) == 8
+    assert away.time == 20.0 and last_to_go(OUTCOMES, 9, 9, [away]) == 8
     assert (back, stage) == tuple(waiting[1:])
     assert RECEIVER_SECONDS == 30 * DAY
 
@@ -151,7 +151,7 @@ async def test_what_is_not_acknowledged_keeps_all_of_its_time_and_later(bus):
     await first.ack_sync()
     await acknowledged(bus, "extraction", 2)
     # What verification has yet to do is of later than both responses.
-    assert (await cooling(bus).cool()).purged == {RESPONSES: 2, EXTRACTED: 1}
+    assert (await cooling(bus).cool()).removed == {RESPONSES: 2, EXTRACTED: 1}
     assert await held(bus, RESPONSES) == [] and len(await held(bus, EXTRACTED)) == 1
     assert (await position_of(bus.js, RESPONSES)).last == 2
 
@@ -169,13 +169,13 @@ async def test_a_receiver_and_a_letter_sent_again_are_in_work_too(bus):
     )
     try:
         await bus.create(outgoing(outcome(1)))
-        assert (await cooling(bus).cool()).purged == {}
+        assert (await cooling(bus).cool()).removed == {}
         [told] = await fetched(bus, "outflow-to-somebody", 1, on=OUTCOMES)
         await told.ack_sync()
         await acknowledged(bus, "outflow-to-somebody", 1, on=OUTCOMES)
         await bus.js.publish(subject_of("retry", "scoring", "live", "k"), b"{}")
         await bus.create(outgoing(outcome(2)))
-        assert (await cooling(bus).cool()).purged == {OUTCOMES: 1}
+        assert (await cooling(bus).cool()).removed == {OUTCOMES: 1}
         assert await held(bus, OUTCOMES) == [2]
     finally:
         await bus.js.delete_consumer(OUTCOMES, "outflow-to-somebody")
@@ -191,16 +191,16 @@ async def test_nothing_goes_while_a_consumer_is_not_known_of(bus):
         assert await held(bus, RESPONSES) == [1]
     finally:
         await provision(bus.js)
-    assert (await cooling(bus).cool()).purged == {RESPONSES: 1}
+    assert (await cooling(bus).cool()).removed == {RESPONSES: 1}
 
 
 @pytest.mark.usefixtures("clean_streams")
 async def test_only_what_is_archived_and_old_goes(bus):
     for number in range(1, 6):
         await bus.js.publish(subject_of("recorded", "again", f"k{number}"), b"{}")
-    assert (await cooling(bus, hot_days=1).cool()).purged == {}
-    assert (await cooling(bus, position=0).cool()).purged == {}
-    assert (await cooling(bus, position=3).cool()).purged == {RESPONSES: 3}
+    assert (await cooling(bus, hot_days=1).cool()).removed == {}
+    assert (await cooling(bus, position=0).cool()).removed == {}
+    assert (await cooling(bus, position=3).cool()).removed == {RESPONSES: 3}
     assert await held(bus, RESPONSES) == [4, 5]
 
 

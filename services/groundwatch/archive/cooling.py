@@ -17,6 +17,7 @@ import msgspec
 
 from groundwatch.errors import GroundwatchError
 from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.overwriting import delete
 from groundwatch.runtime.delivery.streams import FAULTS, Position, position_of
 from groundwatch.runtime.delivery.unanswered import Unanswered, message_from, unanswered_of
 from groundwatch.runtime.settings import Settings
@@ -27,9 +28,6 @@ from groundwatch.topology import stream as spec_of
 from groundwatch.topology.partitions import kind_of, streams_of_kind
 
 COOL_SECONDS = 60.0
-
-CHUNK = 20_000
-"""Sequences that are purged at once: whoever publishes waits for no more than that."""
 
 RECEIVER_SECONDS = spec_of(OUTCOMES).max_age
 """For how long a receiver that is away keeps anything in the streams: as long as one without an archive does.
@@ -47,7 +45,7 @@ def cut_time(hot_since: float, waiting: Iterable[Unanswered]) -> float:
     return min([hot_since, *(one.time for one in waiting)])
 
 
-def last_to_purge(stream: str, archived: int, first_kept: int, waiting: Iterable[Unanswered]) -> int:
+def last_to_go(stream: str, archived: int, first_kept: int, waiting: Iterable[Unanswered]) -> int:
     """The last sequence of the stream that may go, 0 for none; `first_kept` is the first one since the cut.
 
     What its own consumers have not acknowledged bounds it by sequences too: a server's clock may be set back.
@@ -85,14 +83,14 @@ async def first_since(
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):
-    """What a round purged, by stream, and what it was kept from going on by."""
+    """What a round removed, by stream, and what it was kept from going on by."""
 
-    purged: dict[str, int]
+    removed: dict[str, int]
     by: str = ""
 
 
 class Cooling:
-    """Purges the streams that are archived, again and again. `archived` says how far each is."""
+    """Deletes from the streams that are archived, again and again. `archived` says how far each is."""
 
     def __init__(self, settings: Settings, bus: Bus, metrics: Metrics, archived: Positions) -> None:
         self._hot_seconds = settings.archive.hot_days * DAY
@@ -102,7 +100,7 @@ class Cooling:
         self._by = ""
 
     async def run(self) -> None:
-        """One round after the other. A round that fails has purged nothing that it should not have."""
+        """One round after the other. A round that fails has removed nothing that it should not have."""
         while True:
             try:
                 await self.cool()
@@ -129,17 +127,18 @@ class Cooling:
             # Only when it changes: a stage may stand still for days.
             logger.info("archive.held_back", by=by or "nothing", meaning="what is older than that leaves")
             self._by = by
-        purged = {}
+        removed = {}
         for stream, at in streams.items():
 
             async def look(sequence: int, stream: str = stream) -> tuple[int, float] | None:
                 return await message_from(js, stream, sequence)
 
             first_kept = await first_since(at, cut, look)
-            last = last_to_purge(stream, archived.get(stream, 0), first_kept, waiting)
+            last = last_to_go(stream, archived.get(stream, 0), first_kept, waiting)
             if last >= max(at.first, 1):
-                purged[stream] = await self._purge(stream, at.first, last)
-                logger.info("archive.cooled", stream=stream, up_to=last, messages=purged[stream])
+                # Not purged: that would have everybody who publishes wait.
+                removed[stream] = await delete(js, stream, range(at.first, last + 1))
+                logger.info("archive.cooled", stream=stream, up_to=last, messages=removed[stream])
                 for one in unanswered:
                     if one.stream == stream and one.sequence <= last:
                         logger.warning(
@@ -149,15 +148,7 @@ class Cooling:
                             meaning="it has not taken this for as long as outcomes are kept for receivers",
                         )
                 await self._show(stream)
-        return Round(purged=purged, by=by)
-
-    async def _purge(self, stream: str, first: int, last: int) -> int:
-        """Purge up to `last`; how many places that were."""
-        end = first
-        while end <= last:
-            end = min(end + CHUNK, last + 1)
-            await self._bus.js.purge_stream(stream, seq=end)
-        return last + 1 - first
+        return Round(removed=removed, by=by)
 
     async def _show(self, stream: str) -> None:
         oldest = await message_from(self._bus.js, stream, 1)

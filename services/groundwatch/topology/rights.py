@@ -95,7 +95,7 @@ OTHERWISE: dict[str, tuple[str, ...]] = {
     # of ids are merged.
     ARCHIVE: (
         *_reading(f"OBJ_{REPEATS_BUCKET}"),
-        *(f"{API}.{call}.{name}" for name in ARCHIVED for call in ("CONSUMER.LIST", "STREAM.PURGE")),
+        *(f"{API}.{call}.{name}" for name in ARCHIVED for call in ("CONSUMER.LIST", "STREAM.MSG.DELETE")),
         *(f"{API}.{call}.{name}" for name in (INTAKE, RETRY) for call in ("CONSUMER.LIST", "STREAM.MSG.GET")),
         *(f"{API}.{call}.{RETRY}" for call in ("STREAM.INFO", "DIRECT.GET")),
         *(*_reading(_IMAGES), f"{API}.STREAM.MSG.DELETE.{_IMAGES}"),

@@ -1,8 +1,10 @@
-"""Deleting messages so that their bytes are gone.
+"""Deleting messages one by one, many at a time: a purge does less, and has everybody wait.
 
 A purge leaves a message's bytes in the server's block files until the server happens to compact the block;
-the deletion of a single message overwrites them at once (nats-server 2.15.1, seen in its files). So messages
-are deleted one by one, many at a time.
+the deletion of a single message can overwrite them at once (nats-server 2.15.1, seen in its files). And a
+purge up to a sequence goes through all subjects that the stream has, whether it removes 200 messages or
+20,000, while nothing can be stored: 0.5 to 7 s for a million. A deletion takes 0.06 to 0.5 ms, and who
+publishes waits 7 to 104 ms at the longest (2.15.1, a busy machine).
 """
 
 import asyncio
@@ -13,13 +15,23 @@ import nats.js.errors
 from nats.js import JetStreamContext
 
 AT_ONCE = 64
+SECONDS = 30.0
 
 
 async def overwrite(js: JetStreamContext, stream: str, sequences: Iterable[int]) -> int:
     """Delete messages with their bytes; how many were there. Raises what NATS raises."""
+    return await _delete_all(js, stream, sequences, b'{"seq":%d}')
+
+
+async def delete(js: JetStreamContext, stream: str, sequences: Iterable[int]) -> int:
+    """Delete messages; their bytes go when the server gives up the block. The rest is as for `overwrite`."""
+    return await _delete_all(js, stream, sequences, b'{"seq":%d,"no_erase":true}')
+
+
+async def _delete_all(js: JetStreamContext, stream: str, sequences: Iterable[int], request: bytes) -> int:
     rest, removed = iter(sequences), 0
     while several := list(islice(rest, AT_ONCE)):
-        removed += sum(await asyncio.gather(*(_overwrite(js, stream, one) for one in several)))
+        removed += sum(await asyncio.gather(*(_delete(js, stream, request % one) for one in several)))
     return removed
 
 
@@ -36,9 +48,11 @@ async def sequences_on(js: JetStreamContext, stream: str, subject: str) -> list[
         after = message.seq + 1
 
 
-async def _overwrite(js: JetStreamContext, stream: str, sequence: int) -> bool:
+async def _delete(js: JetStreamContext, stream: str, request: bytes) -> bool:
     try:
-        return bool(await js.delete_msg(stream, sequence))
+        # The client library's own call always has the bytes overwritten.
+        answer = await js._api_request(f"$JS.API.STREAM.MSG.DELETE.{stream}", request, timeout=SECONDS)
+        return bool(answer["success"])
     except nats.js.errors.NotFoundError:
         return False
     except nats.js.errors.APIError as error:
