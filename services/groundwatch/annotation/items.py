@@ -135,7 +135,8 @@ class Items:
             if reviewer in item.done_by:
                 return item
             if not self._is_free(item, reviewer):
-                raise HeldByOthers(f"somebody else has item '{key}' of queue '{queue}'")
+                who = ", ".join(holding(item, self._clock()))
+                raise HeldByOthers(f"{who} has this now" if who else "others have completed this meanwhile")
             now = self._clock()
             held = holding(item, now) | {reviewer: now + LEASE_SECONDS}
             return msgspec.structs.replace(item, held_by=held)

@@ -14,6 +14,7 @@ import msgspec
 import typer
 
 from groundwatch.addresses import shown_address
+from groundwatch.cli.keys import has_keys, wait_key
 from groundwatch.cli.ledger import show_ledger
 from groundwatch.cli.options import ConfigOption, Configured, JsonOption, ModelsOption, NatsOption
 from groundwatch.cli.output import complain, loading_shown, place_of, print_json, program, say, table_of
@@ -34,7 +35,7 @@ from groundwatch.runtime.telemetry import logs
 from groundwatch.system.connecting import ADDRESS_FILE, data_dir, prepare, run
 from groundwatch.system.services import SERVED
 from groundwatch.system.services import serve as run_service
-from groundwatch.system.up import named_models, prepare_folder, whole_system, writing_address
+from groundwatch.system.up import System, named_models, prepare_folder, whole_system, writing_address
 from groundwatch.terminal import Console, Live, Table, styled
 
 
@@ -146,12 +147,17 @@ def demo(
     models = {} if recorded else _models_needed()
     screen = Screen() if as_json else ConsoleScreen(Console())
     with kept(folder, lambda why: complain(f"{why}; --folder FOLDER keeps it")) as place:
+
+        async def over(found: Findings, system: System) -> None:
+            tell(found, place, as_json=as_json)
+            if not as_json and has_keys():
+                await _keep_up(system)
+
         if recorded:
-            found = run(play(place.path, rate or RATE, screen))
+            found = run(play(place.path, rate or RATE, screen, over))
         else:
-            found = run(live.run_live(place.path, models, answers or live.ANSWERS, screen))
+            found = run(live.run_live(place.path, models, answers or live.ANSWERS, screen, over))
         place.tidy()
-        tell(found, place, as_json=as_json)
         if not found.ledger.balanced or found.ledger.in_flight:
             raise CheckFailed("the demo's ledger does not balance")
 
@@ -161,6 +167,14 @@ def _models_needed() -> dict[str, ServedModel]:
         return live.models_needed()
     except UsageError as error:
         raise UsageError(f"{error}; without any model: groundwatch demo --recorded") from error
+
+
+async def _keep_up(system: System) -> None:
+    """The pages, until a key is pressed."""
+    console = Console(soft_wrap=True)
+    console.print()
+    console.print(styled(("Look at it", "bold"), f": {system.gateway_url}/   Press a key to end."))
+    await first_of(wait_key(), system.bus.until_lost())
 
 
 class ConsoleScreen(Screen):
@@ -234,7 +248,7 @@ def _tell_worst(findings: LiveFindings, console: Console) -> None:
     found = findings.worst()
     if not found:
         return
-    told = ", by the verifier's probability that the fact holds:"
+    told = ", by the judges' probability that the fact holds:"
     console.print(styled(("Furthest from the image", "bold"), told))
     for one in found:
         console.print(f"  {one.model} {one.version}  “{one.sentence}”")

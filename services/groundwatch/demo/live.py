@@ -10,9 +10,10 @@ import contextlib
 import importlib.util
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from importlib import resources
 from pathlib import Path
+from typing import TypeAlias
 
 import httpx
 
@@ -22,16 +23,20 @@ from groundwatch.demo.shared import ALARM, Screen, metrics_of, settled, tasks
 from groundwatch.errors import MissingExtraError, TransientError, UsageError
 from groundwatch.events import LIVE
 from groundwatch.models.repository import ServedModel, missing_checkpoints
-from groundwatch.models.settings import TritonSettings
+from groundwatch.models.settings import DetectorSettings, TritonSettings
 from groundwatch.models.triton.client import TritonModels
 from groundwatch.reporting.alarms import tell
 from groundwatch.reporting.live import LiveView
 from groundwatch.runtime.delivery.outcomes import read_outcomes
 from groundwatch.runtime.local.triton_server import TritonServer, find_distribution
-from groundwatch.runtime.settings import CaptioningSettings, Settings
+from groundwatch.runtime.settings import CaptioningSettings, Settings, StageSettings
 from groundwatch.runtime.settings.gateway import GatewaySettings
+from groundwatch.runtime.settings.judges import CascadeStep, EngineSettings
 from groundwatch.system.up import MINIATURE, System, whole_system
 from groundwatch.terminal import Group, RenderableType, Text, styled
+
+Over: TypeAlias = Callable[[Findings, System], Awaitable[None]]
+"""What is done at the end of a demo, before it goes down."""
 
 ANSWERS = 360
 FEWEST = 8
@@ -42,10 +47,15 @@ TURNING = "osprey"
 PATIENCE = 300.0
 """Seconds without any outcome after which something is wrong."""
 
+JUDGES = EngineSettings(
+    engine="cascade", cascade=(CascadeStep(engine="detector"), CascadeStep(engine="triton"))
+)
+"""The detector shows where; what it leaves open is for the verifier."""
+
 LOAD_AT = 0.25
 """The share of all answers after which the new version is loaded, beside the traffic."""
 
-_GOOD, _WORSE, _VERIFIER = "lvlm_good", "lvlm_biased", "verifier"
+_GOOD, _WORSE, _VERIFIER, _DETECTOR = "lvlm_good", "lvlm_biased", "verifier", "detector"
 
 
 def _served(kind: str, checkpoint: str) -> ServedModel:
@@ -70,6 +80,7 @@ def models_needed() -> dict[str, ServedModel]:
         served_name("heron", "1"): _served("lvlm", _GOOD),
         served_name(TURNING, "1"): _served("lvlm", _GOOD),
         "verifier": _served("verifier", _VERIFIER),
+        "detector": _served("detector", _DETECTOR),
     }
     find_distribution()
     if importlib.util.find_spec("tritonclient") is None:
@@ -102,13 +113,18 @@ class DemoView(LiveView):
 
 
 async def run_live(
-    folder: Path, models: Mapping[str, ServedModel], number: int, screen: Screen
+    folder: Path, models: Mapping[str, ServedModel], number: int, screen: Screen, over: Over
 ) -> LiveFindings:
-    """Run it all once, over `number` answers."""
+    """Run it all once, over `number` answers; `over` is called while it is still up."""
     began = time.monotonic()
-    # What the monitor itself asks about images is the verifier; the answering models are the application's.
+    # The monitor itself asks the detector and the verifier; the answering models are the application's.
+    gateway = GatewaySettings(port=0)
     settings = Settings(
-        gateway=GatewaySettings(port=0), captioning=CaptioningSettings(engine="openai"), alarm=ALARM
+        gateway=gateway,
+        captioning=CaptioningSettings(engine="openai"),
+        verification=StageSettings(protocols=dict.fromkeys(gateway.protocols, JUDGES)),
+        detector=DetectorSettings(attributes=("size",)),
+        alarm=ALARM,
     )
     async with contextlib.AsyncExitStack() as stack:
         words = (
@@ -136,17 +152,19 @@ async def run_live(
         ledger = await settled(system)
         metrics = await metrics_of(system.gateway_url)
         alarms = await alarms_of(system.gateway_url, watched)
-    seconds = {"start": ready - began, "traffic": ended - ready, "total": time.monotonic() - began}
-    return LiveFindings(
-        watched=watched,
-        sent=application.sent,
-        ledger=ledger,
-        metrics=metrics,
-        alarms=alarms,
-        seconds=seconds,
-        rollout=traffic.result(),
-        other_judge=other_judge(),
-    )
+        seconds = {"start": ready - began, "traffic": ended - ready, "total": time.monotonic() - began}
+        found = LiveFindings(
+            watched=watched,
+            sent=application.sent,
+            ledger=ledger,
+            metrics=metrics,
+            alarms=alarms,
+            seconds=seconds,
+            rollout=traffic.result(),
+            other_judge=other_judge(),
+        )
+        await over(found, system)
+    return found
 
 
 async def _traffic(application: Application, triton: TritonServer, number: int, view: DemoView) -> Rollout:
@@ -205,8 +223,11 @@ RECORDED_PATIENCE = 120.0
 """Seconds after the last answer until every outcome must be there."""
 
 
-async def play(folder: Path, rate: float, screen: Screen) -> Findings:
-    """Stream the bundled answers, `rate` a second, through everything that `groundwatch up` starts."""
+async def play(folder: Path, rate: float, screen: Screen, over: Over) -> Findings:
+    """Stream the bundled answers, `rate` a second, through everything that `groundwatch up` starts.
+
+    `over` is called while it is still up.
+    """
     sample = resources.files("groundwatch.demo").joinpath(SAMPLE).read_bytes()
     answers = [line for line in sample.splitlines() if line]
     screen.say("groundwatch demo: starting NATS and all services on this machine…")
@@ -226,13 +247,15 @@ async def play(folder: Path, rate: float, screen: Screen) -> Findings:
                         break
             await sending
         ledger = await settled(system)
-        return Findings(
+        found = Findings(
             watched=watched,
             ledger=ledger,
             seconds={"total": time.monotonic() - began},
             metrics=await metrics_of(system.gateway_url),
             alarms=view.alarms,
         )
+        await over(found, system)
+    return found
 
 
 async def _send(gateway: str, answers: list[bytes], rate: float) -> None:

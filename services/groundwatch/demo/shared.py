@@ -101,7 +101,8 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def size(self) -> int:
-        return sum(one.stat().st_size for one in self.path.rglob("*") if one.is_file())
+        """Bytes of the streams."""
+        return sum(one.stat().st_size for one in (self.path / STREAMS).rglob("*") if one.is_file())
 
     def tidy(self) -> None:
         """Remove what only the running models needed."""

@@ -35,9 +35,12 @@ GET     /login                          anybody
 GET     /login/oidc                     anybody
 GET     /login/oidc/callback            anybody
 GET     /metrics                        viewer      all tenants
+GET     /queues                         viewer      shared
+GET     /queues/{name}                  viewer      shared
 GET     /readyz                         anybody
 GET     /runs                           viewer      all tenants
 GET     /runs/{name}                    viewer      all tenants
+GET     /review/{name}                  reviewer    shared
 GET     /static/{name}                  anybody
 GET     /static/{version}/{name}        anybody
 GET     /v1/alarms                      viewer      all tenants
@@ -57,6 +60,8 @@ POST    /health/dead/{number}/retry     operator    all tenants
 POST    /login                          anybody
 POST    /logout                         viewer      shared
 POST    /runs/{name}/{action}           operator    all tenants
+POST    /queues                         operator    shared
+POST    /queues/{name}/close            operator    shared
 POST    /v1/cloudevents                 sender
 POST    /v1/images                      sender      shared
 POST    /v1/litellm                     sender

@@ -11,6 +11,7 @@ from groundwatch.gateway.pages.answer import AnswerPages
 from groundwatch.gateway.pages.answers import AnswersPage
 from groundwatch.gateway.pages.health import HealthPage
 from groundwatch.gateway.pages.overview import Overview
+from groundwatch.gateway.pages.queues import QueuePages
 from groundwatch.gateway.pages.rendering import Pages
 from groundwatch.gateway.pages.runs import RunPages
 
@@ -33,6 +34,7 @@ class PageRoutes:
             Route("/static/{name}", self._static),
             Route("/static/{version}/{name}", self._static),
             Route("/favicon.ico", self._icon),
+            *QueuePages(self._core, self._pages).routes(),
         ]
 
     async def _static(self, request: Request) -> Response:

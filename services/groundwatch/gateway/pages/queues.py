@@ -1,0 +1,213 @@
+"""The pages of queues: all there are, one with its items, and the page on which one reviews."""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Any, get_args
+from urllib.parse import parse_qs, quote
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from groundwatch.annotation.frames import Frames
+from groundwatch.annotation.items import PAGE, holding
+from groundwatch.annotation.queues import Queues, QueueSpec, Rule
+from groundwatch.errors import InputError, UnknownName, UsageError
+from groundwatch.events import Decision
+from groundwatch.gateway.callers import Caller, NotAllowed
+from groundwatch.gateway.core import GatewayCore
+from groundwatch.gateway.http.bodies import TooLarge, body_of
+from groundwatch.gateway.http.middleware import caller_of
+from groundwatch.gateway.pages.rendering import NoPage, Pages
+from groundwatch.protocols import registry
+from groundwatch.times import read_moment
+
+MAX_FORM = 64 * 1024
+
+RULES: dict[Rule, str] = {
+    "random": "every answer alike",
+    "uncertain": "answers whose judge is unsure first",
+    "disagreement": "answers of which judges disagree first",
+    "alarm": "the answers behind an alarm",
+    "all": "every answer that the filters leave",
+}
+"""What each rule draws, in words."""
+
+PROBABILITIES: dict[Rule, str] = {
+    "random": "Each answer has the same probability of being drawn.",
+    "uncertain": "The less sure the judge is of an answer's facts, the likelier it is drawn.",
+    "disagreement": "The more an answer's judges disagree, the likelier it is drawn.",
+    "alarm": "Each answer behind the alarm has the same probability of being drawn.",
+    "all": "Each answer that the filters leave is drawn: its probability is 1.",
+}
+
+
+class QueuePages:
+    def __init__(self, core: GatewayCore, pages: Pages) -> None:
+        self._core = core
+        self._pages = pages
+        self._queues = Queues(core.bus)
+        self._frames = Frames(core.bus)
+
+    def routes(self) -> list[Route]:
+        route = self._pages.route
+        return [
+            route("/queues", self.queues),
+            route("/queues", self.create, ["POST"]),
+            route("/queues/{name}", self.queue),
+            route("/queues/{name}/close", self.close, ["POST"]),
+            route("/review/{name}", self.review),
+        ]
+
+    async def queues(self, request: Request) -> Response:
+        return await self._list(request, dict(request.query_params))
+
+    async def create(self, request: Request) -> Response:
+        """A new queue, from the form of the page; what is wrong with it is told beside what was written."""
+        written = await _form(request)
+        try:
+            spec = _spec(written, caller_of(request))
+            await self._queues.create(spec)
+        except (UsageError, InputError) as error:
+            return await self._list(request, written, str(error))
+        return _to(spec.name)
+
+    async def _list(self, request: Request, written: Mapping[str, str], wrong: str = "") -> Response:
+        caller = caller_of(request)
+        specs = [spec for spec in await self._queues.list() if _sees(caller, spec)]
+        progress = await asyncio.gather(
+            *(self._queues.progress(spec.name, caller.only or "") for spec in specs)
+        )
+        return self._pages.render(
+            request,
+            "queues.html",
+            status=422 if wrong else 200,
+            queues=list(zip(specs, progress, strict=True)),
+            rules=RULES,
+            protocols=registry.names(),
+            decisions=[one.value for one in Decision],
+            alarms=self._core.live.alarms()["alarms"] if caller.only is None else [],
+            written=written,
+            wrong=wrong,
+            open_form=bool(wrong or written.get("rule")),
+        )
+
+    async def queue(self, request: Request) -> Response:
+        caller = caller_of(request)
+        spec = await self._find(request)
+        after = request.query_params.get("after", "")
+        only = caller.only or ""
+        progress, items, (frame, _) = await asyncio.gather(
+            self._queues.progress(spec.name, only),
+            self._queues.items.list(spec.name, tenant=only, after=after, limit=PAGE),
+            self._frames.load(spec.name),
+        )
+        now = time.time()
+        return self._pages.render(
+            request,
+            "queue.html",
+            spec=spec,
+            progress=progress,
+            frame=frame,
+            items=[(item, list(holding(item, now))) for item in items],
+            more=items[-1].key if len(items) == PAGE else "",
+            after=after,
+            rule=RULES[spec.rule],
+            probabilities=PROBABILITIES[spec.rule],
+            waits_for_drawing=not spec.closed and spec.size > 0 and not frame.complete,
+        )
+
+    async def close(self, request: Request) -> Response:
+        await _form(request)
+        spec = await self._find(request)
+        if caller_of(request).only not in (None, spec.tenant):
+            raise NotAllowed("other_tenant", "this queue is about all tenants")
+        await self._queues.close(spec.name)
+        return _to(spec.name)
+
+    async def review(self, request: Request) -> Response:
+        spec = await self._find(request)
+        try:
+            sees = registry.get(spec.protocol).sees
+        except UsageError:
+            sees = {}
+        categories = {category for named in sees.values() for category in named}
+        return self._pages.render(
+            request, "review.html", here="/queues", queue=spec.name, categories=[*sorted(categories), "other"]
+        )
+
+    async def _find(self, request: Request) -> QueueSpec:
+        try:
+            spec = await self._queues.find(request.path_params["name"])
+        except UnknownName as error:
+            raise NoPage(str(error)) from error
+        if not _sees(caller_of(request), spec):
+            raise NoPage(f"there is no queue '{spec.name}'")
+        return spec
+
+
+def _sees(caller: Caller, spec: QueueSpec) -> bool:
+    """A tenant sees the queues of its own answers, and those of all tenants with its own answers in them."""
+    return caller.only is None or spec.tenant in ("", caller.only)
+
+
+async def _form(request: Request) -> dict[str, str]:
+    body = await body_of(request, MAX_FORM)
+    if isinstance(body, TooLarge):
+        raise HTTPException(413)
+    found = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=100)
+    return {name: values[-1].strip() for name, values in found.items()}
+
+
+def _spec(written: Mapping[str, str], caller: Caller) -> QueueSpec:
+    """The queue that a form describes. Raises `UsageError` naming the field."""
+    now = time.time()
+    by_size = written.get("amount", "size") == "size" and written.get("rule") != "all"
+    fields: dict[str, Any] = {
+        name: written.get(name, "") for name in ("protocol", "model", "version", "tag", "category", "alarm")
+    }
+    if written.get("rule") not in get_args(Rule):
+        raise UsageError("choose how answers are drawn")
+    described = {
+        **fields,
+        "name": written.get("name", ""),
+        "rule": written["rule"],
+        "tenant": caller.tenant(written.get("tenant", "")),
+        "verdict": written.get("verdict") or None,
+        "size": _whole(written, "size", 200) if by_size else 0,
+        "share": 1.0 if by_size or written["rule"] == "all" else _percent(written, "share"),
+        "since": read_moment(written["since"], "since", now) if written.get("since") else 0.0,
+        "until": read_moment(written["until"], "until", now) if written.get("until") else 0.0,
+        "reviewers": _whole(written, "reviewers", 1),
+        "assigned": [one.strip() for one in written.get("assigned", "").split(",") if one.strip()],
+        "created_by": caller.name,
+    }
+    try:
+        return msgspec.convert(described, QueueSpec)
+    except msgspec.ValidationError as error:
+        raise InputError(str(error)) from error
+
+
+def _whole(written: Mapping[str, str], name: str, absent: int) -> int:
+    text = written.get(name) or str(absent)
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise UsageError(f"{name}: '{text[:40]}' is no number")
+    return int(text)
+
+
+def _percent(written: Mapping[str, str], name: str) -> float:
+    text = written.get(name) or "100"
+    try:
+        share = float(text.removesuffix("%").strip()) / 100
+    except ValueError:
+        share = 0.0
+    if not 0 < share <= 1:
+        raise UsageError(f"{name}: '{text[:40]}' is no share between 0 and 100 %")
+    return share
+
+
+def _to(name: str) -> Response:
+    return RedirectResponse(f"/queues/{quote(name)}", 303)

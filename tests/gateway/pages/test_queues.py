@@ -1,0 +1,90 @@
+"""The pages of queues, which work without any script."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from playwright.async_api import Browser, expect
+from tests.support.browser import open_browser
+from tests.support.pages import check_page, open_page
+from tests.support.reviewing import QUEUE, Reviewing
+
+
+@pytest.fixture
+async def browser() -> AsyncIterator[Browser]:
+    async with open_browser() as opened:
+        yield opened
+
+
+@pytest.fixture
+async def reviewing(gateway, publish, response, pictures, bus) -> Reviewing:
+    return Reviewing(gateway, publish, response, pictures.encoded("PNG", (320, 240)), bus)
+
+
+async def test_a_queue_is_made_and_closed_without_a_script(browser, reviewing):
+    async with open_page(browser, reviewing.address("/queues"), java_script_enabled=False) as page:
+        await expect(page.get_by_text("There is no queue yet.")).to_be_visible()
+        await page.get_by_label("Name", exact=True).fill("doubtful")
+        await page.get_by_role("radio", name="uncertain").check()
+        await page.get_by_label("Number of answers").fill("50")
+        await page.get_by_label("Reviewers for each item").fill("2")
+        await page.get_by_label("Who may review").fill("ann, bob")
+        await page.get_by_role("button", name="Draw the queue").click()
+        await expect(page.get_by_role("heading", name="doubtful", level=1)).to_be_visible()
+        spec = await reviewing.queues.find("doubtful")
+        assert (spec.rule, spec.size, spec.reviewers, spec.assigned) == ("uncertain", 50, 2, ("ann", "bob"))
+        await page.get_by_role("button", name="Close").click()
+        await expect(page.get_by_text("closed")).to_be_visible()
+    assert (await reviewing.queues.find("doubtful")).closed
+
+
+@pytest.mark.parametrize(
+    ("written", "why"),
+    [
+        ({"name": "a b", "rule": "random"}, "name"),
+        ({"name": "a", "rule": "odd"}, "choose how answers are drawn"),
+        ({"name": "a", "rule": "random", "size": "many"}, "size: &#39;many&#39; is no number"),
+        ({"name": "a", "rule": "random", "amount": "share", "share": "120"}, "no share between"),
+        ({"name": "a", "rule": "random", "protocol": "none"}, "none"),
+        ({"name": "a", "rule": "random", "protocol": "faithscore", "tag": "x"}, "name=value"),
+    ],
+)
+async def test_what_is_wrong_is_told_beside_what_was_written(reviewing, written, why):
+    reply = await reviewing.gateway.http.post("/queues", data=written)
+    assert reply.status_code == 422
+    assert why in reply.text
+    assert f'value="{written["name"]}"' in reply.text
+    assert await reviewing.queues.list() == []
+
+
+async def test_progress_and_items_are_shown(browser, reviewing):
+    await reviewing.create()
+    key = await reviewing.add("first")
+    await reviewing.add("<b>second</b>")
+    await reviewing.items.hold(QUEUE, key, "ann")
+    async with open_page(browser, reviewing.address("/queues")) as page:
+        row = page.get_by_role("row").filter(has_text=QUEUE)
+        await expect(row).to_contain_text("0 of 2 done")
+        await expect(row).to_contain_text("1 at work")
+        await row.get_by_role("link", name=QUEUE, exact=True).click()
+        items = page.get_by_role("region", name="Items").get_by_role("row")
+        await expect(items.nth(1)).to_contain_text("0.250")
+        await expect(items.nth(1)).to_contain_text("ann now")
+        await expect(items.nth(2).get_by_role("link")).to_have_text("<b>second</b>")
+
+
+async def test_no_such_queue(reviewing):
+    for path in ("/queues/none", "/review/none"):
+        reply = await reviewing.gateway.http.get(path)
+        assert reply.status_code == 404
+        assert "there is no queue &#39;none&#39;" in reply.text
+
+
+@pytest.mark.slow
+async def test_they_fit_and_can_be_used_by_everybody(browser, reviewing):
+    await check_page(browser, reviewing.address("/queues"))
+    await reviewing.create(assigned=("ann", "bob"))
+    await reviewing.add("first")
+    await check_page(browser, reviewing.address("/queues"))
+    await check_page(browser, reviewing.address(f"/queues/{QUEUE}"))
