@@ -12,6 +12,7 @@ TREE = {
     *("up", "demo", "serve", "submit", "watch", "report", "compare", "query", "audit", "score", "probe"),
     *(f"replay {name}" for name in ("start", "list", "show", "pause", "resume", "cancel", "delete")),
     *(f"replay {name}" for name in ("retry", "faults", "export")),
+    *(f"review {name}" for name in ("create", "list", "show", "close", "delete", "export", "import")),
     *(
         f"validate {name}"
         for name in (

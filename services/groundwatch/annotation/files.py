@@ -5,21 +5,37 @@ by slashes. Either is of the outcome's own claims alone: what a reviewer added o
 whole opinion.
 """
 
-from collections.abc import Iterable, Iterator
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 from urllib.parse import quote, unquote
 
 import msgspec
 
 from groundwatch.annotation.opinions import opinion_on
-from groundwatch.errors import UNDECODED, InputError
-from groundwatch.events import Decision, FactOpinion, OpinionGiven, ResponseScored
+from groundwatch.errors import UNDECODED, InputError, Unavailable
+from groundwatch.events import (
+    LIVE,
+    Decision,
+    FactOpinion,
+    OpinionGiven,
+    ResponseScored,
+    in_partition,
+    response_key,
+)
 from groundwatch.protocols.people import PEOPLE, PersonsVerdict
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.placing import places_of
+from groundwatch.runtime.delivery.streams import FAULTS
+from groundwatch.topology import OUTCOMES, is_token, subject_of
 
 Format = Literal["opinions", "verdicts", "annotators", "labels"]
 
 MAX_LINES = 100_000
 """Lines of one file."""
+
+AT_ONCE = 16
 
 
 class _Annotation(msgspec.Struct):
@@ -138,3 +154,49 @@ def opinion_of(said: Said, outcome: ResponseScored, given_at: float) -> OpinionG
             FactOpinion(text=mine.text, category=mine.category, unit=mine.unit, decision=decision, claim=at)
         )
     return opinion_on(outcome, reviewer=said.reviewer, facts=tuple(facts), given_at=given_at)
+
+
+async def opinions_in(
+    bus: Bus, content: bytes, reviewer: str, allowed: Callable[[str], object] = lambda tenant: None
+) -> list[OpinionGiven]:
+    """The opinions that a file has about live traffic; whose it does not say are `reviewer`'s.
+
+    `allowed` raises what it likes for a tenant that is not to be touched. Raises `InputError` naming the
+    line, `Unavailable`.
+    """
+    numbered = ((at, line) for at, line in enumerate(content.splitlines(), 1) if line.strip())
+    read = list(read_lines(numbered, reviewer))
+    found: list[OpinionGiven] = []
+    for start in range(0, len(read), AT_ONCE):
+        some = read[start : start + AT_ONCE]
+        for _, one in some:
+            allowed(one.tenant)
+        found += await asyncio.gather(*(_opinion(bus, line, said) for line, said in some))
+    return found
+
+
+async def _opinion(bus: Bus, line: int, said: OpinionGiven | Said) -> OpinionGiven:
+    if not is_token(said.protocol):
+        raise InputError(f"line {line}: no protocol is named '{said.protocol[:64]}'")
+    if isinstance(said, OpinionGiven):
+        if said.run != LIVE:
+            raise InputError(f"line {line}: opinions are about live traffic, not about a run")
+        return said
+    if (outcome := await _outcome(bus, said)) is None:
+        raise InputError(f"line {line}: response '{said.id}' of '{said.tenant}' has no outcome")
+    try:
+        return opinion_of(said, outcome, time.time())
+    except InputError as error:
+        raise InputError(f"line {line}: {error}") from error
+
+
+async def _outcome(bus: Bus, said: Said) -> ResponseScored | None:
+    key = response_key(said.tenant, said.id)
+    try:
+        for partition in await places_of(bus, key):
+            subject = subject_of("outcome", LIVE, said.protocol, in_partition(key, partition))
+            if (found := await bus.history.last(OUTCOMES, subject)) is not None:
+                return msgspec.json.decode(found.data, type=ResponseScored)
+    except FAULTS as error:
+        raise Unavailable(f"cannot read {OUTCOMES}: {error!r}") from error
+    return None

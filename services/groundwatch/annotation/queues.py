@@ -95,7 +95,7 @@ class Queues:
         if len(await self.list()) >= MOST_QUEUES:
             raise UsageError(f"there are {MOST_QUEUES} queues already: delete one first")
         if not await self._bucket.put(DEFINITION + spec.name, ENCODER.encode(spec), 0):
-            raise UsageError(f"there is a queue '{spec.name}' already", "name")
+            raise UsageError(f"there is a queue '{spec.name}' already", "queue")
         return spec
 
     async def list(self) -> list[QueueSpec]:
@@ -110,7 +110,7 @@ class Queues:
         """Raises `UnknownName`."""
         found = await self._bucket.get(_key(name))
         if found is None or (spec := _decoded(found.data)) is None:
-            raise UnknownName(f"there is no queue '{name}'", "name")
+            raise UnknownName(f"there is no queue '{name}'", "queue")
         return spec
 
     async def close(self, name: str) -> QueueSpec:
@@ -131,7 +131,7 @@ class Queues:
         for _ in range(TRIES):
             found = await self._bucket.get(_key(name))
             if found is None or (spec := _decoded(found.data)) is None:
-                raise UnknownName(f"there is no queue '{name}'", "name")
+                raise UnknownName(f"there is no queue '{name}'", "queue")
             if (changed := change(spec)) == spec:
                 return spec
             if await self._bucket.put(found.key, ENCODER.encode(changed), found.revision):
@@ -230,7 +230,7 @@ def _of_alarm(spec: QueueSpec, alarm: AlarmRaised) -> QueueSpec:
 
 def _key(name: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", name):
-        raise UnknownName(f"there is no queue '{name[:64]}'", "name")
+        raise UnknownName(f"there is no queue '{name[:64]}'", "queue")
     return DEFINITION + name
 
 

@@ -24,7 +24,7 @@ from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.stores.repeats import INDEXED
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
-from groundwatch.topology import ARCHIVE, ARCHIVED, OUTCOMES
+from groundwatch.topology import ARCHIVE, COPIED, OUTCOMES
 from groundwatch.topology.partitions import kind_of, streams_of_kind
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class ArchiveService:
         """Not where others may not have the folder: there images stay in the object store alone."""
         self._continuity = Continuity(bus, self._open_events)
         memory = Memory()
-        self._streams = [name for kind in ARCHIVED for name in streams_of_kind(kind, bus.partitions)]
+        self._streams = [name for kind in COPIED for name in streams_of_kind(kind, bus.partitions)]
         self._writers: list[Writer[Row] | Writer[Message]] = [
             Writer(
                 stream,

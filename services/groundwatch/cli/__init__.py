@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from groundwatch import __version__, termination
-from groundwatch.cli import admin, erase, ledger, query, replay, runs, score, traffic, up, validate
+from groundwatch.cli import admin, erase, ledger, query, replay, review, runs, score, traffic, up, validate
 from groundwatch.cli.options import add_command, group
 from groundwatch.cli.output import complain, say, told_here
 from groundwatch.errors import CheckFailed, ConnectionLost, GroundwatchError, OpenedFolderError, SettingsError
@@ -53,6 +53,16 @@ replays = group(
     retry=runs.retry,
     faults=runs.faults,
     export=replay.export,
+)
+reviews = group(
+    "Answers that people review, and what they say of them.",
+    create=review.create,
+    list=review.list_queues,
+    show=review.show,
+    close=review.close,
+    delete=review.delete,
+    export=review.export,
+    **{"import": review.import_opinions},
 )
 validations = group(
     "How far the judges agree with people, or with what is known to be true.",
@@ -99,6 +109,7 @@ PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "query": query.query,
         "audit": ledger.audit,
         "replay": replays,
+        "review": reviews,
     },
     "Evaluation": {
         "score": score.score,

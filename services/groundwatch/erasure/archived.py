@@ -12,7 +12,7 @@ from nats.js import JetStreamContext
 from groundwatch.erasure.finding import Found, Stores
 from groundwatch.ledger.erasures import ErasureEntries
 from groundwatch.runtime.delivery.streams import position_of
-from groundwatch.topology import ARCHIVED, OUTCOMES, RESPONSES
+from groundwatch.topology import COPIED, OUTCOMES, RESPONSES
 from groundwatch.topology.partitions import kind_of, streams_of_kind
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ async def drop_from_archive(
     from groundwatch.archive.table import Erasure as Order
 
     until = {}
-    streams = [name for kind in ARCHIVED for name in streams_of_kind(kind, stores.partitions)]
+    streams = [name for kind in COPIED for name in streams_of_kind(kind, stores.partitions)]
     at = {stream: await position_of(js, stream) for stream in streams}
     for stream, position in at.items():
         until[position.created] = max(last.get(stream, 0), position.last)

@@ -20,6 +20,7 @@ from groundwatch.archive.images import DamagedImage, named_in
 from groundwatch.erasure.archived import archived_events, drop_from_archive, rows_in_archive
 from groundwatch.erasure.finding import (
     MOST,
+    QUEUES,
     Found,
     Needles,
     Proof,
@@ -29,6 +30,7 @@ from groundwatch.erasure.finding import (
     held,
     holds,
     in_index,
+    mark_removed,
     names_of,
     prove,
     slices,
@@ -277,6 +279,8 @@ class Eraser:
             await self._ledger.say(by_stream)
             for stream, sequences in by_stream.items():
                 self._counts[kind_of(stream)] += await overwrite(self._js, stream, sequences)
+                if stream == QUEUES:
+                    await mark_removed(self._js)
             if late and kept:
                 return len(kept)
             if spared:

@@ -12,7 +12,8 @@ from __future__ import annotations
 import asyncio
 import mmap
 import re
-from collections.abc import AsyncIterator, Container, Iterable, Iterator, Sequence
+import secrets
+from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ import nats.js.errors
 from nats.js import JetStreamContext
 
 from groundwatch import topology
+from groundwatch.annotation.items import REMOVED
 from groundwatch.archive.images import ArchivedImages, archived_images
 from groundwatch.archive.place import SWITCHED_OFF, installed
 from groundwatch.errors import UNDECODED, UsageError
@@ -54,12 +56,19 @@ OF_A_KEY = {
     topology.EXTRACTED: ("extracted.*.*.*.{}",),
     topology.JUDGED: ("judged.*.*.*.{}",),
     topology.OUTCOMES: ("outcome.*.*.{}",),
+    topology.OPINIONS: ("opinion.*.*.*.{}",),
 }
 """Subjects of a response behind the prefix, by stream."""
 
-NAMING_IMAGES = (*(OF_A_KEY.keys() - {topology.OUTCOMES}), topology.INTAKE, topology.DEAD, topology.RETRY)
+NAMING_IMAGES = (
+    *(OF_A_KEY.keys() - {topology.OUTCOMES, topology.OPINIONS}),
+    topology.INTAKE,
+    topology.DEAD,
+    topology.RETRY,
+)
 
 HALVES = f"KV_{topology.HALVES_BUCKET}"
+QUEUES = f"KV_{topology.QUEUES_BUCKET}"
 
 THROWN_AWAY_SECONDS = 3.0
 """How long a writer of the archive has to remove a file that nothing names."""
@@ -172,15 +181,21 @@ async def find(js: JetStreamContext, subject: Subject, partitions: int = 1) -> A
         patterns = OF_A_KEY.get(kind, ()) if tenant is None else ()
         mine = in_partition(subject.key, partition)
         own = [f"{topology.prefix_of(partition)}.{one.format(mine)}" for one in patterns]
+        if kind not in topology.ARCHIVED:
+            # One stream has those of all partitions.
+            keys_there = [in_partition(subject.key, one) for one in range(partitions)]
+            own = [f"{topology.PREFIX}.{one.format(key)}" for one in patterns for key in keys_there]
         for subjects in own or channels_of(stream):
             async for read in read_stream(js, stream, subjects=(subjects,)):
-                key = mine if own else owner_key(read)
+                key = owner_key(read)
                 if bare_key(key) in keys or (tenant is not None and owner_tenant(read) == tenant):
                     if kind in OF_A_KEY:
                         keys.add(bare_key(key))
                     yield _found(stream, read, key)
     async for read in _halves(js, subject):
         yield _found(HALVES, read, read.subject.split(".")[3])
+    async for read in _queued(js, subject, partitions):
+        yield _found(QUEUES, read, _key_in_queue(read))
     for subjects in channels_of(topology.ALARMS):
         async for read in read_stream(js, topology.ALARMS, subjects=(subjects,)):
             try:
@@ -202,6 +217,51 @@ async def _halves(js: JetStreamContext, subject: Subject) -> AsyncIterator[Read]
         # The first line says whose it is, the rest is as it was logged.
         elif tenant_of(read.data.partition(b"\n")[0]) == subject.tenant:
             yield read
+
+
+async def _queued(js: JetStreamContext, subject: Subject, partitions: int) -> AsyncIterator[Read]:
+    """Items of queues and drafts: of a response, or of a tenant, with the queues that are of it alone."""
+    family = f"$KV.{topology.QUEUES_BUCKET}"
+    keys = [in_partition(subject.key, one) for one in range(partitions)]
+    if subject.kind == "tenant":
+        keys = []
+        for kind in ("definition", "item"):
+            async for read in read_stream(js, QUEUES, subjects=(f"{family}.{kind}.>",)):
+                if tenant_of(read.data) == subject.tenant:
+                    keys += [_key_in_queue(read)] if kind == "item" else []
+                    yield read
+        if keys:
+            async for read in read_stream(js, QUEUES, subjects=(f"{family}.draft.>",)):
+                if _key_in_queue(read) in keys:
+                    yield read
+        return
+    for key in keys:
+        for pattern in (f"{family}.item.*.{key}", f"{family}.draft.*.{key}.*"):
+            async for read in read_stream(js, QUEUES, subjects=(pattern,)):
+                yield read
+
+
+def _key_in_queue(read: Read) -> str:
+    """The response that an item or a draft is of."""
+    parts = read.subject.split(".")
+    return parts[4] if len(parts) > 4 else ""
+
+
+async def queued_of(js: JetStreamContext, mine: Callable[[str, str | None], bool]) -> list[int]:
+    """Items and drafts that are `mine`, by their response's key and tenant; a draft names no tenant."""
+    found = []
+    for kind in ("item", "draft"):
+        subjects = (f"$KV.{topology.QUEUES_BUCKET}.{kind}.>",)
+        async for read in read_stream(js, QUEUES, subjects=subjects):
+            if (key := _key_in_queue(read)) and mine(key, tenant_of(read.data) if kind == "item" else None):
+                found.append(read.sequence)
+    return found
+
+
+async def mark_removed(js: JetStreamContext) -> None:
+    """Have gateways read anew which items there are."""
+    bucket = await js.key_value(topology.QUEUES_BUCKET)
+    await bucket.put(REMOVED, secrets.token_hex(8).encode())
 
 
 async def still_named(

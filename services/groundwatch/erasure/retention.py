@@ -19,7 +19,16 @@ from groundwatch import topology
 from groundwatch.archive.images import named_in
 from groundwatch.erasure.archived import drop_from_archive
 from groundwatch.erasure.erasing import forget_judgements
-from groundwatch.erasure.finding import Stores, channels_of, owner_key, owner_tenant, still_named
+from groundwatch.erasure.finding import (
+    QUEUES,
+    Stores,
+    channels_of,
+    mark_removed,
+    owner_key,
+    owner_tenant,
+    queued_of,
+    still_named,
+)
 from groundwatch.ledger.erasures import ErasureEntries
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.overwriting import overwrite
@@ -44,6 +53,7 @@ STREAMS = {
     "judged": topology.JUDGED,
     "outcomes": topology.OUTCOMES,
     "alarms": topology.ALARMS,
+    "opinions": topology.OPINIONS,
     "dead": topology.DEAD,
 }
 """Names in settings. The work queue of retries empties itself."""
@@ -98,7 +108,7 @@ async def enforce(
         kind = STREAMS[name]
         old = await _too_old(js, name, stream, settings, now)
         expired[kind] += len(old) if dry_run else await overwrite(js, stream, old)
-        if stores.events is not None and kind in topology.ARCHIVED:
+        if stores.events is not None and kind in topology.COPIED:
             expired["archived events"] += await asyncio.to_thread(
                 _drop_archived, stores.events, name, stream, settings, now, dry_run=dry_run
             )
@@ -286,6 +296,14 @@ async def _sweep_again(js: JetStreamContext, stores: Stores, now: float) -> Coun
             if sequences:
                 await ledger.say({stream: sequences})
                 found[kind_of(stream)] += await overwrite(js, stream, sequences)
+
+    def erased(key: str, tenant: str | None) -> bool:
+        mine = tombstone_name("response", key) in names
+        return mine or (tenant is not None and tombstone_name("tenant", tenant) in names)
+
+    if sequences := await queued_of(js, erased):
+        found[QUEUES] += await overwrite(js, QUEUES, sequences)
+        await mark_removed(js)
     if keys:
         await drop_from_archive(js, stores, ledger, keys)
     await ledger.finish()

@@ -63,6 +63,9 @@ RETRY = "GW_RETRY"
 ARCHIVED = (RESPONSES, EXTRACTED, ASKED, JUDGED, OUTCOMES)
 """Streams whose messages the archive keeps, so that they need not stay."""
 
+COPIED = (*ARCHIVED, OPINIONS)
+"""Those, and what the archive has beside its stream."""
+
 IMAGES_BUCKET = "gw-images"
 BUDGETS_BUCKET = "gw-budgets"
 RUNS_BUCKET = "gw-runs"

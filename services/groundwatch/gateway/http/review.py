@@ -15,22 +15,19 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from groundwatch.annotation.files import Format, Said, lines_of, opinion_of, read_lines
+from groundwatch.annotation.files import Format, lines_of, opinions_in
 from groundwatch.annotation.frames import Frames
 from groundwatch.annotation.items import Item, Items
 from groundwatch.annotation.opinions import Opinions, opinion_on
 from groundwatch.annotation.queues import Queues, QueueSpec, read_spec
 from groundwatch.errors import UNDECODED, HeldByOthers, InputError, UnknownName, UsageError
 from groundwatch.events import (
-    LIVE,
     Decision,
     FactOpinion,
     Label,
     OpinionGiven,
     ResponseRecorded,
     ResponseScored,
-    in_partition,
-    response_key,
 )
 from groundwatch.gateway.callers import Caller, NotAllowed
 from groundwatch.gateway.comparing import last_event
@@ -40,8 +37,7 @@ from groundwatch.gateway.http.middleware import caller_of
 from groundwatch.gateway.http.replies import json, problem
 from groundwatch.gateway.intake.results import bounded
 from groundwatch.runtime.delivery.bus import ENCODER, Stored
-from groundwatch.runtime.delivery.placing import places_of
-from groundwatch.topology import OUTCOMES, RESPONSES, is_token, subject_of
+from groundwatch.topology import OUTCOMES, RESPONSES, subject_of
 
 MAX_BODY = 512 * 1024
 MAX_FILE = 32 * 1024 * 1024
@@ -261,41 +257,11 @@ class ReviewRoutes:
         if isinstance(body, Response):
             return body
         reviewer = _name(caller, request.query_params.get("reviewer", ""))
-        numbered = ((at, line) for at, line in enumerate(body.splitlines(), 1) if line.strip())
-        read = list(read_lines(numbered, reviewer))
-        given: list[OpinionGiven] = []
-        for start in range(0, len(read), AT_ONCE):
-            some = read[start : start + AT_ONCE]
-            given += await asyncio.gather(*(self._taken(caller, *one) for one in some))
+        given = await opinions_in(self._core.bus, body, reviewer, caller.tenant)
         new = 0
         for one in given:
             new += await self._opinions.give(one) is Stored.NEW
         return json({"opinions": len(given), "new": new})
-
-    async def _taken(self, caller: Caller, line: int, said: OpinionGiven | Said) -> OpinionGiven:
-        caller.tenant(said.tenant)
-        if isinstance(said, OpinionGiven):
-            if said.run != LIVE:
-                raise InputError(f"line {line}: of the run '{said.run}': opinions are about live traffic")
-            if not is_token(said.protocol):
-                raise InputError(f"line {line}: no protocol is named '{said.protocol[:64]}'")
-            return said
-        try:
-            outcome = await self._live_outcome(said)
-            return opinion_of(said, outcome, time.time())
-        except (InputError, UnknownName) as error:
-            raise InputError(f"line {line}: {error}") from error
-
-    async def _live_outcome(self, said: Said) -> ResponseScored:
-        key = response_key(said.tenant, said.id)
-        for partition in await places_of(self._core.bus, key):
-            place = in_partition(key, partition)
-            found = await last_event(
-                self._core.bus, OUTCOMES, subject_of("outcome", LIVE, said.protocol, place)
-            )
-            if found is not None:
-                return msgspec.json.decode(found.data, type=ResponseScored)
-        raise UnknownName(f"response '{said.id}' of tenant '{said.tenant}' has no outcome")
 
     async def _queue(self, request: Request) -> QueueSpec:
         spec = await self._queues.find(request.path_params["name"])

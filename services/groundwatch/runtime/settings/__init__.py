@@ -359,6 +359,7 @@ class Ages(Section):
     judged: NotNegative = 0.0
     outcomes: NotNegative = 0.0
     alarms: NotNegative = 0.0
+    opinions: NotNegative = 0.0
     dead: NotNegative = 0.0
 
     @model_validator(mode="after")

@@ -1,0 +1,220 @@
+"""Queues of answers that people review, and their opinions: `groundwatch review`."""
+
+import getpass
+import time
+from pathlib import Path
+from typing import Annotated, Any, get_args
+
+import msgspec
+import typer
+
+from groundwatch.annotation.files import Format, lines_of, opinions_in
+from groundwatch.annotation.frames import Frames
+from groundwatch.annotation.opinions import Opinions
+from groundwatch.annotation.queues import QueueProgress, Queues, QueueSpec, Rule
+from groundwatch.cli.options import JsonOption, OnSystem
+from groundwatch.cli.output import confirmed, figures, print_json, print_json_line, say, table_of
+from groundwatch.errors import InputError, UsageError, told_to_user
+from groundwatch.events import Decision
+from groundwatch.replay.files import replacing
+from groundwatch.runtime.delivery.bus import ENCODER, Bus, Stored
+from groundwatch.system.connecting import on_bus
+from groundwatch.terminal import Console
+from groundwatch.times import read_moment, shown_moment
+
+QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="Its name.")]
+
+
+def create(
+    settings: OnSystem,
+    queue: QueueArgument,
+    protocol: Annotated[str, typer.Option(help="The protocol whose outcomes are looked at.")] = "",
+    rule: Annotated[
+        str,
+        typer.Option(
+            metavar="|".join(get_args(Rule)),
+            help="Which answers are likelier: none, those of which the judge is not sure, those on which "
+            "judges disagree; or the answers of an alarm, or every one.",
+        ),
+    ] = "random",
+    size: Annotated[
+        int, typer.Option(min=0, help="So many of what is recorded already; 0: a share of what comes.")
+    ] = 0,
+    share: Annotated[float, typer.Option(min=0, max=1, help="Which share of what comes.")] = 1.0,
+    model: Annotated[str, typer.Option(help="Answers of this model alone.")] = "",
+    version: Annotated[str, typer.Option(help="Of this version of the model alone.")] = "",
+    tenant: Annotated[str, typer.Option(help="Of this tenant alone.")] = "",
+    tag: Annotated[str, typer.Option(metavar="NAME=VALUE", help="With this tag alone.")] = "",
+    category: Annotated[str, typer.Option(help="With a claim of this category alone.")] = "",
+    verdict: Annotated[
+        str, typer.Option(metavar="supported|refuted|undecided", help="With such a claim alone.")
+    ] = "",
+    since: Annotated[str, typer.Option(metavar="TIME", help="Recorded since then; absent: now.")] = "",
+    until: Annotated[str, typer.Option(metavar="TIME", help="Recorded until then.")] = "",
+    alarm: Annotated[str, typer.Option(metavar="KEY", help="For the rule `alarm`: which one.")] = "",
+    reviewers: Annotated[int, typer.Option(min=1, max=50, help="How many look at each item.")] = 1,
+    assigned: Annotated[
+        list[str] | None, typer.Option("--assign", metavar="NAME", help="Who may review it; repeatable.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Draw answers for people to review, each with a known probability; where they review says `up`."""
+    now = time.time()
+    told = {
+        "name": queue,
+        "protocol": protocol,
+        "rule": rule,
+        "size": size,
+        "share": share,
+        "model": model,
+        "version": version,
+        "tenant": tenant,
+        "tag": tag,
+        "category": category,
+        "verdict": Decision(verdict) if verdict in list(Decision) else verdict or None,
+        "since": read_moment(since, "since", now) if since else 0.0,
+        "until": read_moment(until, "until", now) if until else 0.0,
+        "alarm": alarm,
+        "reviewers": reviewers,
+        "assigned": tuple(assigned or ()),
+        "created_by": getpass.getuser(),
+    }
+    try:
+        spec = msgspec.convert(told, QueueSpec)
+    except msgspec.ValidationError as error:
+        raise UsageError(str(error)) from error
+    made = on_bus(settings, lambda bus: Queues(bus).create(spec))
+    if as_json:
+        print_json(made)
+        return
+    say(f"queue {made.name} is made; its items are drawn within seconds, where the annotation service runs")
+
+
+def list_queues(settings: OnSystem, as_json: JsonOption = False) -> None:
+    """Every queue with how far it is."""
+
+    async def work(bus: Bus) -> list[tuple[QueueSpec, QueueProgress]]:
+        queues = Queues(bus)
+        return [(spec, await queues.progress(spec.name)) for spec in await queues.list()]
+
+    found = on_bus(settings, work)
+    if as_json:
+        print_json({"queues": [{"queue": spec, "progress": progress} for spec, progress in found]})
+        return
+    table = table_of(
+        "Queues", "queue", "protocol", "rule", "state", "items", "done", "held", "opinions", left=4
+    )
+    for spec, progress in found:
+        numbers = (progress.items, progress.done, progress.held, progress.opinions)
+        state = "closed" if spec.closed else "open"
+        table.add_row(spec.name, spec.protocol, spec.rule, state, *(f"{number:,}" for number in numbers))
+    Console().print(table)
+
+
+def show(settings: OnSystem, queue: QueueArgument, as_json: JsonOption = False) -> None:
+    """One queue: what it is drawn from, from how many, and who has done what."""
+
+    async def work(bus: Bus) -> tuple[QueueSpec, QueueProgress, int]:
+        queues = Queues(bus)
+        frame, _ = await Frames(bus).load(queue)
+        return await queues.find(queue), await queues.progress(queue), frame.size
+
+    spec, progress, size = on_bus(settings, work)
+    if as_json:
+        print_json({"queue": spec, "progress": progress, "frame": size})
+        return
+    table = figures(f"Queue {spec.name}")
+    for number, what in (
+        (size, "answers that it is drawn from"),
+        (progress.items, "items"),
+        (progress.done, "done"),
+        (progress.held, "held at this moment"),
+        *((number, f"by {reviewer}") for reviewer, number in progress.reviewers.items()),
+    ):
+        table.add_row(f"{number:,}", what)
+    console = Console()
+    console.print(table)
+    drawn = f"{spec.size:,} of what was recorded" if spec.size else f"a share of {spec.share:g} of what comes"
+    console.print(f"{spec.protocol}, {spec.rule}: {drawn}, since {shown_moment(spec.since)}", soft_wrap=True)
+
+
+def close(settings: OnSystem, queue: QueueArgument) -> None:
+    """Draw no more for it, and give nobody another item; what was said counts on."""
+    on_bus(settings, lambda bus: Queues(bus).close(queue))
+    say(f"queue {queue} is closed")
+
+
+def delete(
+    settings: OnSystem,
+    queue: QueueArgument,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Remove it with its items and drafts; opinions stay, and count in no corrected rate any more."""
+    if not yes and not confirmed(f"Delete queue {queue} with its items?"):
+        raise typer.Abort
+    items = on_bus(settings, lambda bus: Queues(bus).delete(queue))
+    say(f"queue {queue} is deleted with {items:,} items")
+
+
+def export(
+    settings: OnSystem,
+    out: Annotated[Path | None, typer.Option("--out", help="A file; standard output when absent.")] = None,
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="|".join(get_args(Format)),
+            help="Whole opinions, or lines that `validate verdicts` and `validate annotators` read.",
+        ),
+    ] = "opinions",
+    queue: Annotated[str, typer.Option(help="Of this queue alone.")] = "",
+    protocol: Annotated[str, typer.Option(help="Of this protocol alone.")] = "",
+    tenant: Annotated[str, typer.Option(help="Of this tenant alone.")] = "",
+) -> None:
+    """Opinions as JSON lines: of each reviewer about each answer the last one."""
+    if form not in get_args(Format):
+        raise UsageError(f"'{form}' is none of {', '.join(get_args(Format))}", "form")
+    wanted = {"queue": queue, "protocol": protocol, "tenant": tenant}
+
+    async def work(bus: Bus) -> list[Any]:
+        opinions = [
+            one
+            for one in await Opinions(bus).latest()
+            if all(value in ("", getattr(one, name)) for name, value in wanted.items())
+        ]
+        return list(lines_of(opinions, form))  # type: ignore[arg-type]
+
+    lines = on_bus(settings, work)
+    if out is None:
+        for line in lines:
+            print_json_line(line)
+        return
+    with told_to_user(f"{out}: cannot be written"), replacing(out) as file:
+        for line in lines:
+            file.write(ENCODER.encode(line) + b"\n")
+    say(f"{len(lines):,} lines are in {out}")
+
+
+def import_opinions(
+    settings: OnSystem,
+    file: Annotated[Path, typer.Argument(help="Whole opinions, verdicts or annotators' lines.")],
+    reviewer: Annotated[str, typer.Option(help="Whose verdicts they are, where the file says nothing.")] = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Take in what people said elsewhere; nothing of a file unless every line can be."""
+    with told_to_user(f"{file}: cannot be read"):
+        content = file.read_bytes()
+
+    async def work(bus: Bus) -> tuple[int, int]:
+        opinions = Opinions(bus)
+        try:
+            given = await opinions_in(bus, content, reviewer or getpass.getuser())
+        except InputError as error:
+            raise UsageError(f"{file}: {error}") from error
+        return len(given), sum([await opinions.give(one) is Stored.NEW for one in given])
+
+    number, new = on_bus(settings, work)
+    if as_json:
+        print_json({"opinions": number, "new": new})
+        return
+    say(f"{number:,} opinions, {new:,} of them new")
