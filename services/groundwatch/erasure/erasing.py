@@ -20,7 +20,6 @@ from groundwatch.archive.images import DamagedImage, named_in
 from groundwatch.erasure.archived import archived_events, drop_from_archive, rows_in_archive
 from groundwatch.erasure.finding import (
     MOST,
-    QUEUES,
     Found,
     Needles,
     Proof,
@@ -30,13 +29,13 @@ from groundwatch.erasure.finding import (
     held,
     holds,
     in_index,
-    mark_removed,
     names_of,
     prove,
     slices,
     still_named,
     texts_of,
 )
+from groundwatch.erasure.queued import QUEUES, mark_removed
 from groundwatch.errors import UNDECODED, UsageError
 from groundwatch.events import ResponseRecorded, in_partition, tenant_of
 from groundwatch.ledger.erasures import ErasureEntries

@@ -12,8 +12,7 @@ from __future__ import annotations
 import asyncio
 import mmap
 import re
-import secrets
-from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Container, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +21,9 @@ import nats.js.errors
 from nats.js import JetStreamContext
 
 from groundwatch import topology
-from groundwatch.annotation.items import REMOVED
 from groundwatch.archive.images import ArchivedImages, archived_images
 from groundwatch.archive.place import SWITCHED_OFF, installed
+from groundwatch.erasure.queued import QUEUES, key_in_queue, queued
 from groundwatch.errors import UNDECODED, UsageError
 from groundwatch.events import DEFAULT_TENANT, AlarmRaised, bare_key, in_partition, response_key, tenant_of
 from groundwatch.replay.files import ExportReader, Manifest
@@ -68,7 +67,6 @@ NAMING_IMAGES = (
 )
 
 HALVES = f"KV_{topology.HALVES_BUCKET}"
-QUEUES = f"KV_{topology.QUEUES_BUCKET}"
 
 THROWN_AWAY_SECONDS = 3.0
 """How long a writer of the archive has to remove a file that nothing names."""
@@ -194,8 +192,9 @@ async def find(js: JetStreamContext, subject: Subject, partitions: int = 1) -> A
                     yield _found(stream, read, key)
     async for read in _halves(js, subject):
         yield _found(HALVES, read, read.subject.split(".")[3])
-    async for read in _queued(js, subject, partitions):
-        yield _found(QUEUES, read, _key_in_queue(read))
+    own = [in_partition(subject.key, one) for one in range(partitions)] if tenant is None else []
+    async for read in queued(js, own, tenant):
+        yield _found(QUEUES, read, key_in_queue(read))
     for subjects in channels_of(topology.ALARMS):
         async for read in read_stream(js, topology.ALARMS, subjects=(subjects,)):
             try:
@@ -217,51 +216,6 @@ async def _halves(js: JetStreamContext, subject: Subject) -> AsyncIterator[Read]
         # The first line says whose it is, the rest is as it was logged.
         elif tenant_of(read.data.partition(b"\n")[0]) == subject.tenant:
             yield read
-
-
-async def _queued(js: JetStreamContext, subject: Subject, partitions: int) -> AsyncIterator[Read]:
-    """Items of queues and drafts: of a response, or of a tenant, with the queues that are of it alone."""
-    family = f"$KV.{topology.QUEUES_BUCKET}"
-    keys = [in_partition(subject.key, one) for one in range(partitions)]
-    if subject.kind == "tenant":
-        keys = []
-        for kind in ("definition", "item"):
-            async for read in read_stream(js, QUEUES, subjects=(f"{family}.{kind}.>",)):
-                if tenant_of(read.data) == subject.tenant:
-                    keys += [_key_in_queue(read)] if kind == "item" else []
-                    yield read
-        if keys:
-            async for read in read_stream(js, QUEUES, subjects=(f"{family}.draft.>",)):
-                if _key_in_queue(read) in keys:
-                    yield read
-        return
-    for key in keys:
-        for pattern in (f"{family}.item.*.{key}", f"{family}.draft.*.{key}.*"):
-            async for read in read_stream(js, QUEUES, subjects=(pattern,)):
-                yield read
-
-
-def _key_in_queue(read: Read) -> str:
-    """The response that an item or a draft is of."""
-    parts = read.subject.split(".")
-    return parts[4] if len(parts) > 4 else ""
-
-
-async def queued_of(js: JetStreamContext, mine: Callable[[str, str | None], bool]) -> list[int]:
-    """Items and drafts that are `mine`, by their response's key and tenant; a draft names no tenant."""
-    found = []
-    for kind in ("item", "draft"):
-        subjects = (f"$KV.{topology.QUEUES_BUCKET}.{kind}.>",)
-        async for read in read_stream(js, QUEUES, subjects=subjects):
-            if (key := _key_in_queue(read)) and mine(key, tenant_of(read.data) if kind == "item" else None):
-                found.append(read.sequence)
-    return found
-
-
-async def mark_removed(js: JetStreamContext) -> None:
-    """Have gateways read anew which items there are."""
-    bucket = await js.key_value(topology.QUEUES_BUCKET)
-    await bucket.put(REMOVED, secrets.token_hex(8).encode())
 
 
 async def still_named(

@@ -20,15 +20,13 @@ from groundwatch.archive.images import named_in
 from groundwatch.erasure.archived import drop_from_archive
 from groundwatch.erasure.erasing import forget_judgements
 from groundwatch.erasure.finding import (
-    QUEUES,
     Stores,
     channels_of,
-    mark_removed,
     owner_key,
     owner_tenant,
-    queued_of,
     still_named,
 )
+from groundwatch.erasure.queued import QUEUES, mark_removed, queued_of
 from groundwatch.ledger.erasures import ErasureEntries
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.overwriting import overwrite
