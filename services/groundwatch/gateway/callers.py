@@ -106,6 +106,13 @@ class Caller(msgspec.Struct, frozen=True):
     def may(self, role: Role) -> bool:
         return role in MAY[self.role]
 
+    def meets(self, need: Need) -> bool:
+        try:
+            self.check(need)
+        except NotAllowed:
+            return False
+        return True
+
     def check(self, need: Need) -> None:
         """Raises `NotAllowed` where this is not for them."""
         if need.role == "anybody":

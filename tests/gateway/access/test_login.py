@@ -43,6 +43,16 @@ async def test_a_page_sends_to_the_login_and_the_login_back(person):
     assert (again.status_code, again.headers["location"]) == (303, "/?x=1")
 
 
+async def test_somebody_of_one_tenant_sees_the_pages_that_are_theirs(person):
+    begun = await person.log_in("acme-token-0123456789")
+    assert (begun.status_code, begun.headers["location"]) == (303, "/answers")
+    page = await person.open("/answers")
+    assert page.status_code == 200 and "acme" in page.text
+    assert 'href="/answers"' in page.text and 'href="/health"' not in page.text
+    told = await person.open("/health")
+    assert told.status_code == 403 and "all tenants" in told.text and "<html" in told.text
+
+
 async def test_programs_get_401_as_ever(person):
     for path in ("/", "/v1/report", "/v1/responses/x"):
         reply = await person.http.get(path)

@@ -59,8 +59,19 @@ class Access:
     def session_of(self, cookies: Mapping[str, str]) -> tuple[Session, Caller] | None:
         """The session that a browser is in, and who that is now; None for none, or one that has ended."""
         session = self.cookies.read(cookies, Session) if self.asks else None
-        caller = self._person(session) if session is not None else None
+        caller = self.caller_in(session) if session is not None else None
         return None if session is None or caller is None else (session, caller)
+
+    def caller_in(self, session: Session) -> Caller | None:
+        """Who is in a session, as of now; None where it has ended."""
+        if session.token:
+            caller = self._by_mark(session.token)
+            return caller if caller is not None and caller.may("viewer") else None
+        group = self.group_of(frozenset({session.group}))
+        if group is None or group.name != session.group:
+            return None
+        only = None if group.tenant == ALL else group.tenant
+        return Caller(only=only, role=group.role, name=session.name)
 
     def log_in(self, token: str) -> Session:
         """A session of whoever has this token. Raises `NotAllowed`."""
@@ -93,16 +104,6 @@ class Access:
         """The first of our groups that has somebody of these in it."""
         groups = self.oidc.groups if self.oidc is not None else ()
         return next((group for group in groups if group.name == ALL or group.name in names), None)
-
-    def _person(self, session: Session) -> Caller | None:
-        if session.token:
-            caller = self._by_mark(session.token)
-            return caller if caller is not None and caller.may("viewer") else None
-        group = self.group_of(frozenset({session.group}))
-        if group is None or group.name != session.group:
-            return None
-        only = None if group.tenant == ALL else group.tenant
-        return Caller(only=only, role=group.role, name=session.name)
 
     def _by_mark(self, mark: str) -> Caller | None:
         if mark not in self._marks:

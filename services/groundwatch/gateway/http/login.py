@@ -15,7 +15,7 @@ from groundwatch.gateway.callers import NotAllowed
 from groundwatch.gateway.http.bodies import TooLarge, body_of
 from groundwatch.gateway.http.middleware import FORM, MAX_FORM, READING, known_caller, when_not_allowed
 from groundwatch.gateway.http.replies import media_type
-from groundwatch.gateway.pages.rendering import Pages
+from groundwatch.gateway.pages.rendering import Pages, navigation_of
 from groundwatch.runtime.settings.login import LoginSettings
 from groundwatch.runtime.telemetry.logs import logger
 
@@ -114,6 +114,10 @@ class LoginRoutes:
         return _to(f"/login?next={quote(goal if request.method in READING else '/', safe='')}")
 
     def _begun(self, session: Session, goal: str) -> Response:
+        caller = self._access.caller_in(session)
+        if goal == "/" and caller is not None:
+            # What shows all tenants is not for one of them.
+            goal = next((path for path, _ in navigation_of(caller)), goal)
         response = _to(goal)
         self._access.cookies.set(response, session)
         self._access.cookies.clear(response, "login")

@@ -13,6 +13,8 @@ from starlette.routing import Route
 
 from groundwatch.errors import GroundwatchError, TransientError
 from groundwatch.events import DEFAULT_TENANT, LIVE
+from groundwatch.gateway.access.roles import ROUTES
+from groundwatch.gateway.callers import Caller
 from groundwatch.gateway.http.middleware import known_caller
 from groundwatch.gateway.pages import charts
 from groundwatch.gateway.pages.showing import FILTERS
@@ -109,7 +111,6 @@ class Pages:
             static=self.static.address,
             address=address,
             answer_address=answer_address,
-            navigation=NAVIGATION,
             interval_chart=charts.interval_chart,
             trend_chart=charts.trend_chart,
         )
@@ -118,9 +119,13 @@ class Pages:
         """The page `name` with these values, `caller` and `csrf_token`; `here` is the address in the
         navigation that it belongs to."""
         template = self._environment.get_template(name)
+        caller = known_caller(request)
         values.setdefault("here", "/" + request.url.path.split("/")[1])
         html = template.render(
-            caller=known_caller(request), csrf_token=getattr(request.state, "csrf_token", ""), **values
+            caller=caller,
+            csrf_token=getattr(request.state, "csrf_token", ""),
+            navigation=navigation_of(caller),
+            **values,
         )
         return Response(html.encode("utf-8", "replace"), status, HEADERS, "text/html; charset=utf-8")
 
@@ -150,6 +155,14 @@ def answer_address(name: str, tenant: str = "", run: str = "", protocol: str = "
     """The address of one answer, by its id."""
     tenant, run = "" if tenant == DEFAULT_TENANT else tenant, "" if run == LIVE else run
     return address(f"/answers/{quote(name, safe='')}", tenant=tenant, run=run, protocol=protocol)
+
+
+def navigation_of(caller: Caller | None) -> list[tuple[str, str]]:
+    """The addresses and names of the pages that somebody may open."""
+    if caller is None:
+        return []
+    needs = {path: ROUTES.get(("GET", path)) for path, _ in NAVIGATION}
+    return [(path, name) for path, name in NAVIGATION if (need := needs[path]) and caller.meets(need)]
 
 
 def address(path: str, **query: Any) -> str:
