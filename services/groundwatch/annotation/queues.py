@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from groundwatch.annotation.frames import FRAME
 from groundwatch.annotation.items import Items, holding
 from groundwatch.errors import UNDECODED, InputError, Unavailable, UnknownName, UsageError
 from groundwatch.events import AlarmRaised, Decision
@@ -94,7 +95,11 @@ class Queues:
         spec = await self._completed(spec)
         if len(await self.list()) >= MOST_QUEUES:
             raise UsageError(f"there are {MOST_QUEUES} queues already: delete one first")
-        if not await self._bucket.put(DEFINITION + spec.name, ENCODER.encode(spec), 0):
+        if await self._bucket.get(_key(spec.name)) is None:
+            # Of one before it, whose definition went with its tenant.
+            await self.items.delete_all(spec.name)
+            await self._bucket.remove([FRAME + spec.name])
+        if not await self._bucket.put(_key(spec.name), ENCODER.encode(spec), 0):
             raise UsageError(f"there is a queue '{spec.name}' already", "queue")
         return spec
 
@@ -143,7 +148,7 @@ class Queues:
         await self.find(name)
         await self.close(name)
         items = await self.items.delete_all(name)
-        await self._bucket.remove([f"frame.{name}", _key(name)])
+        await self._bucket.remove([FRAME + name, _key(name)])
         return items
 
     async def progress(self, name: str, tenant: str = "") -> QueueProgress:
