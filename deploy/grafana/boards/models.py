@@ -25,7 +25,7 @@ INTERVAL = (
     "The 95 % interval is Wilson's over the effective number of facts: facts of one answer hang together, "
     "and the design effect of the model's answers makes it wider."
 )
-WORST = "${gateway}/?order=worst&model=${__data.fields.Model:percentencode}"
+WORST = "${gateway}/answers?order=worst&model=${__data.fields.Model:percentencode}"
 
 
 def models() -> dashboard.Dashboard:

@@ -46,6 +46,9 @@ async def gateway(gateway_factory, publish):
     gateway = await gateway_factory(alarm=AlarmSettings(responses=100, objective=0.05))
     await publish_turn(publish)
     await until_alarms(gateway, 2)
+    # The report is computed a moment later.
+    while "alarm-line" not in (await gateway.http.get("/")).text:
+        await asyncio.sleep(0.05)
     return gateway
 
 

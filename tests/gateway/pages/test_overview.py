@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 from playwright.async_api import expect
 from tests.support.pages import address, check_page, is_too_wide, open_page
 
 from groundwatch.events import Decision, JudgedClaim
 from groundwatch.runtime.settings import AlarmSettings
+from groundwatch.runtime.stores.buckets import Bucket
+from groundwatch.topology import QUEUES_BUCKET
 
 NAME = "osprey-13b-chat-instruct-2026-11-20-rc2"
 CATEGORIES = ("entity", "color", "count", "relation", "other")
@@ -85,6 +88,32 @@ async def test_every_number_leads_to_the_answers_behind_it(browser, gateway):
         assert await cell.get_attribute("href") == (
             f"/answers?model={NAME}&protocol=faithscore&category=color&verdict=refuted"
         )
+
+
+async def test_corrected_rates_stand_beside_the_judged_ones(browser, gateway):
+    rate = {"value": 0.52, "low": 0.47, "high": 0.57, "n": 200}
+    row = {
+        "model": NAME,
+        "protocol": "faithscore",
+        "fingerprint": (await gateway.service.core.live.versions())[-1].fingerprint,
+        "category": "all",
+        "queue": "random",
+        "version": "*",
+        "corrected": rate,
+        "opinions": 200,
+        "by": "people",
+    }
+    by_model = row | {"by": "model", "opinions": 900, "corrected": rate | {"value": 0.9}}
+    of_a_part = row | {"whole": False, "opinions": 500, "corrected": rate | {"value": 0.1}}
+    encoded = msgspec.json.encode({"at": 1.0, "rows": [by_model, row, of_a_part]})
+    await Bucket(gateway.bus, QUEUES_BUCKET).put("corrected", encoded, 0)
+    async with open_page(browser, address(gateway), java_script_enabled=False) as page:
+        first = page.locator("table.models tbody tr").first
+        await expect(first.locator("b.corrected")).to_have_text("52.0\u202f%")
+        await expect(first).to_contain_text("66.7")
+        await expect(
+            page.locator("table.models tbody tr").nth(1).locator("td[data-label=Corrected]")
+        ).to_have_text("–")
 
 
 async def test_new_answers_arrive_without_loading_again(browser, gateway, publish):

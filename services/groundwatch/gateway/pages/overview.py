@@ -139,7 +139,8 @@ class Overview:
                 ModelRow(
                     report=report,
                     judges=_judges(report.judges),
-                    corrected=corrected.rate(*key),
+                    corrected=corrected.rate(*key)
+                    or (corrected.rate(*key, version=of_model[0].version) if len(of_model) == 1 else None),
                     points=merged_trend(one.trend for one in of_model).points(),
                     alarms=alarms,
                     versions=[
