@@ -47,9 +47,11 @@ async def gateway(gateway_factory, publish):
     await publish_turn(publish)
     await until_alarms(gateway, 2)
     # The report is computed a moment later.
-    while "alarm-line" not in (await gateway.http.get("/")).text:
+    for _ in range(100):
+        if "alarm-line" in (await gateway.http.get("/")).text:
+            return gateway
         await asyncio.sleep(0.05)
-    return gateway
+    raise AssertionError("the overview shows no alarm")
 
 
 async def until_alarms(gateway, number: int) -> list[AlarmRaised]:
