@@ -23,6 +23,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from groundwatch.annotation.drawing import FLOOR, probability
+from groundwatch.annotation.queues import QueueSpec
 from groundwatch.miniature.language import PROMPTS, answer, holds, read
 from groundwatch.miniature.world import COLORS, changed, scenes
 from groundwatch.statistics.intervals import Interval, RatioSums
@@ -32,7 +34,6 @@ from groundwatch.statistics.prediction_powered import (
     Sample,
     corrected_difference,
     corrected_rate,
-    drawing_probability,
 )
 from groundwatch.statistics.sampling import Linear, WeightedSums
 
@@ -268,8 +269,10 @@ def _sample(facts: Drawn, judged: Counts, chosen: Counts, weight: Counts, p: Cou
 
 
 def _probabilities(share: float, doubt: Counts, mean: float) -> Counts:
+    """As queues by uncertainty are drawn."""
+    spec = QueueSpec(name="bench", rule="uncertain", share=share, mean_uncertainty=mean)
     values, places = np.unique(doubt, return_inverse=True)
-    return np.array([drawing_probability(share, one, mean) for one in values.tolist()])[places]
+    return np.array([probability(spec, max(FLOOR, one / mean)) for one in values.tolist()])[places]
 
 
 def _alike(

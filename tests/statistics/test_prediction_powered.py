@@ -19,7 +19,6 @@ from groundwatch.statistics.prediction_powered import (
     _score_interval,
     corrected_difference,
     corrected_rate,
-    drawing_probability,
 )
 from groundwatch.statistics.sampling import WeightedSums, weighted_rate
 
@@ -264,15 +263,6 @@ def test_the_difference_of_the_same_answers_by_two_judges_is_about_none() -> Non
 def test_a_difference_needs_both() -> None:
     sample = sampled(Random(1), answers(Random(2), 500), 0.2)
     assert corrected_difference(sample, Sample(WeightedSums(), [])) is None
-
-
-@given(st.floats(0.001, 1), st.lists(st.floats(0, 10), min_size=2, max_size=50))
-def test_probabilities_are_never_0_and_have_the_share_for_a_mean(share, doubts) -> None:
-    mean = sum(doubts) / len(doubts)
-    found = [drawing_probability(share, one, mean) for one in doubts]
-    assert all(0 < one <= 1 for one in found)
-    if mean > 1e-6 and max(found) < 1:
-        assert sum(found) / len(found) == pytest.approx(share)
 
 
 @pytest.mark.slow

@@ -1,9 +1,17 @@
 """The annotation service: draws the items of every queue, and keeps the corrected rates up to date."""
 
 import asyncio
+import time
 from collections.abc import Mapping, Sequence
 
+from groundwatch.annotation.corrected import (
+    CorrectedRates,
+    compute_corrected,
+    corrected_metrics,
+    write_corrected,
+)
 from groundwatch.annotation.items import Items
+from groundwatch.annotation.opinions import Opinions
 from groundwatch.annotation.queues import Queues, QueueSpec
 from groundwatch.annotation.reading import QueueReader, mean_uncertainty
 from groundwatch.errors import GroundwatchError
@@ -17,6 +25,9 @@ from groundwatch.topology import ANNOTATION
 
 ROUND_SECONDS = 1.0
 
+CORRECTED_SECONDS = 60.0
+"""Without a new opinion corrected rates are computed so often, since what was judged meanwhile counts too."""
+
 
 class AnnotationService:
     """Draws queues from outcomes as they come, and those of a fixed size once."""
@@ -25,6 +36,7 @@ class AnnotationService:
 
     def __init__(self, settings: Settings, bus: Bus, metrics: Metrics) -> None:
         self._bus = bus
+        self._metrics = metrics
         self._version_tags = tuple(settings.telemetry.version_tags)
         self._items = Items(bus)
         self._queues = Queues(bus, self._items)
@@ -34,6 +46,7 @@ class AnnotationService:
         self._tasks = [
             SupervisedTask("annotation-queues", self._follow),
             SupervisedTask("annotation-samples", self._draw),
+            SupervisedTask("annotation-corrected", self._correct),
         ]
 
     async def start(self) -> None:
@@ -78,6 +91,18 @@ class AnnotationService:
                 if await self._reader.draw(measured):
                     logger.info("annotation.drawn", queue=spec.name)
                 self._drawn.add(known)
+            await asyncio.sleep(ROUND_SECONDS)
+
+    async def _correct(self) -> None:
+        """Write down the corrected rates, soon after each opinion."""
+        known, computed = (0, 0), 0.0
+        while True:
+            at = await Opinions(self._bus).position()
+            if at != known or time.monotonic() - computed >= CORRECTED_SECONDS:
+                rows = await compute_corrected(self._bus, self._version_of)
+                await write_corrected(self._bus, CorrectedRates(at=time.time(), rows=rows))
+                corrected_metrics(self._metrics, rows)
+                known, computed = at, time.monotonic()
             await asyncio.sleep(ROUND_SECONDS)
 
     async def _measured(self, specs: Sequence[QueueSpec], *, waiting: bool = True) -> list[QueueSpec]:

@@ -8,8 +8,10 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
+from groundwatch.annotation.corrected import read_corrected
 from groundwatch.cli.options import (
     ArchiveOnlyOption,
     BaselineOption,
@@ -30,6 +32,7 @@ from groundwatch.reporting.breakdown import DIMENSIONS, Breakdown, render_breakd
 from groundwatch.reporting.compare.compare import CHANGED
 from groundwatch.reporting.compare.outcomes import Comparison
 from groundwatch.reporting.compare.render import html_report, render_comparison
+from groundwatch.reporting.corrected import CorrectedRow, corrected_table
 from groundwatch.reporting.live import LiveView
 from groundwatch.reporting.published import PublishedComparison
 from groundwatch.reporting.render import render
@@ -203,20 +206,26 @@ def report(
         raise UsageError("--published and --by do not go together")
     found = beside or Report(by=by, baseline=baseline)
     alarms = Alarms(settings.alarm.rule)
+    corrected: list[CorrectedRow] = []
 
     async def work(bus: Bus) -> None:
         async for outcome in read_outcomes(bus, run_name, follow=False):
             found.add(outcome)
             alarms.add(outcome)
+        if run_name == LIVE:
+            corrected.extend((await read_corrected(bus)).rows)
 
     on_bus(settings, work, "report")
     if isinstance(found, PublishedComparison):
         show_published(found, as_json)
     elif as_json:
-        print_json(found.to_dict() | {"alarms": alarms.rows()})
+        rows = msgspec.to_builtins(corrected)
+        print_json(found.to_dict() | {"alarms": alarms.rows(), "corrected": rows})
     else:
         console = Console()
         render(found, console)
+        if corrected:
+            console.print(corrected_table(corrected))
         for raised in alarms.raised:
             console.print(f"⚠ {tell(raised)}", style="red")
 

@@ -25,9 +25,6 @@ About what Wilson's interval adds: where they differ nowhere, that is no proof t
 
 EDGE = 1e-9
 
-UNIFORM = 0.2
-"""The part of a draw by uncertainty that looks at nothing, so that no probability is near 0."""
-
 
 class Labelled(msgspec.Struct, frozen=True, kw_only=True):
     """An answer with a second opinion: its refuted (`wrong`) and decided (`known`) facts.
@@ -139,17 +136,6 @@ def corrected_difference(first: Sample, second: Sample) -> CorrectedDifference |
     # Of the same answers the opinions alone may differ less than the first judges do.
     interval = min(powered, labels_alone, key=lambda one: one.high - one.low)
     return CorrectedDifference(interval=interval, labels_alone=labels_alone, paired=len(pairs))
-
-
-def drawing_probability(share: float, uncertainty: float, mean: float) -> float:
-    """With which probability to ask for a second opinion of an answer, `share` on average.
-
-    In proportion to the first judge's `uncertainty`, of which `mean` is the average over answers: best where
-    that is the standard deviation of its error, the root of Σ q·(1 - q) over the facts' probabilities q
-    (Zrnic and Candès 2024, section 4). A part of the draw is uniform, as their section 6 has it.
-    """
-    relative = uncertainty / mean if mean > 0 else 1.0
-    return min(1.0, share * (UNIFORM + (1 - UNIFORM) * relative))
 
 
 def _counted(labelled: Sequence[Labelled]) -> list[Labelled]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from groundwatch.annotation.corrected import read_corrected
 from groundwatch.errors import UNDECODED, GroundwatchError
 from groundwatch.events import LIVE, ResponseScored
 from groundwatch.gateway.budgets.budgets import Budgets
@@ -22,6 +23,7 @@ from groundwatch.gateway.live.board import Board, BoardState
 from groundwatch.gateway.live.snapshots import Snapshots, State, packed
 from groundwatch.gateway.live.watchers import Heartbeat, Missed, Shown, Watcher, frame
 from groundwatch.reporting.alarms import Raised
+from groundwatch.reporting.corrected import CorrectedRow
 from groundwatch.reporting.trends import VersionReport
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.history import History
@@ -38,6 +40,7 @@ from groundwatch.topology.partitions import partition_of_subject, stream_in, str
 SUBJECT = f"{PREFIX}.outcome.{LIVE}.*.*"
 HEARTBEAT_SECONDS = 15.0
 FIGURE_SECONDS = 15.0
+CORRECTED_SECONDS = 1.0
 
 STOP_SECONDS = 10.0
 """What a stop gives to the last snapshot."""
@@ -90,6 +93,8 @@ class Live:
         self._counted: dict[int, int] = {}
         self._shown: dict[int, int] = {}
         self._unread = ""
+        self._corrected: tuple[CorrectedRow, ...] = ()
+        self._corrected_until = 0.0
         self.position = 0
         """Up to where outcomes were shown to those who watch, or lie in the stream for them to be read: a
         sequence, or with several partitions a time in µs."""
@@ -139,7 +144,20 @@ class Live:
     async def report(self) -> dict[str, Any]:
         """The report of live traffic. `sequence` is how far it goes, `complete` whether all was read."""
         told = await self._board.current()
-        return {**told, "alarms": self._alarms.alarms.rows(), "complete": self._caught_up.is_set()}
+        return {
+            **told,
+            "alarms": self._alarms.alarms.rows(),
+            "corrected": msgspec.to_builtins(await self.corrected()),
+            "complete": self._caught_up.is_set(),
+        }
+
+    async def corrected(self) -> tuple[CorrectedRow, ...]:
+        """The corrected rates of all queues, as the annotation service computed them last."""
+        if time.monotonic() >= self._corrected_until:
+            with contextlib.suppress(GroundwatchError):
+                self._corrected = (await read_corrected(self._bus)).rows
+            self._corrected_until = time.monotonic() + CORRECTED_SECONDS
+        return self._corrected
 
     async def versions(self) -> tuple[VersionReport, ...]:
         """The versions of the report's models, each with its rate over time."""

@@ -268,6 +268,10 @@ class Metrics:
     cache_faults: Counter
     alarms: Counter
     alarm_raised: Gauge
+    corrected_rate: Gauge
+    corrected_rate_low: Gauge
+    corrected_rate_high: Gauge
+    corrected_opinions: Gauge
     archive_rows: Counter
     archive_failures: Counter
     archive_unreadable: Counter

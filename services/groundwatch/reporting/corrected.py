@@ -1,0 +1,64 @@
+"""Corrected rates beside those of the first judges, never mixed with them."""
+
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from groundwatch.reporting.render import grid, rate
+from groundwatch.statistics.intervals import Interval
+from groundwatch.terminal import Table
+
+By: TypeAlias = Literal["people", "model"]
+
+EVERY_VERSION = "*"
+
+
+class CorrectedRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One model's rate in one category, of the answers that `queue` was drawn from.
+
+    `judged` is the first judges' rate of these, `corrected` what those who gave `opinions`, people or a
+    better model, would find in all of them, `labels_alone` what their opinions tell without the first judges.
+    `version` is `*` where several are taken together. A queue is `whole` when it was drawn from all of the
+    model's answers, or all after a time. `for_half` is how many more opinions would halve the interval, None
+    where no number would. Without a number there is a `reason`.
+    """
+
+    queue: str
+    model: str
+    version: str
+    protocol: str
+    fingerprint: str
+    category: str
+    by: By
+    judged: Interval | None
+    corrected: Interval | None
+    labels_alone: Interval | None
+    opinions: int
+    tuning: float = 0.0
+    for_half: int | None = None
+    reason: str = ""
+    whole: bool = True
+
+
+def corrected_table(rows: Sequence[CorrectedRow]) -> Table:
+    """Those of all facts; the categories are in JSON."""
+    table = grid(
+        "Corrected by second opinions, with 95 % intervals",
+        ["model"],
+        *("by", "opinions", "first\njudges", "corrected", "opinions\nalone", "to halve"),
+    )
+    for row in rows:
+        if row.category != "all":
+            continue
+        version = "" if row.version in ("", EVERY_VERSION) else f" · {row.version}"
+        table.add_row(
+            f"{row.model}{version} · {row.queue}",
+            row.by,
+            str(row.opinions),
+            rate(row.judged),
+            rate(row.corrected),
+            rate(row.labels_alone),
+            "–" if row.for_half is None else f"+{row.for_half}",
+        )
+    return table

@@ -1,0 +1,175 @@
+"""Corrected rates of queues: from frames and opinions, written down by the service."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from random import Random
+
+import msgspec
+import pytest
+from tests.annotation.conftest import Publish, outcome
+from tests.annotation.test_service import running
+from tests.conftest import BusFactory
+from tests.runtime.conftest import eventually
+
+from groundwatch.annotation.corrected import corrected_metrics, corrected_rows, read_corrected
+from groundwatch.annotation.frames import Frame
+from groundwatch.annotation.items import Items
+from groundwatch.annotation.opinions import Opinions, opinion_on
+from groundwatch.annotation.queues import Queues, QueueSpec
+from groundwatch.events import Decision, FactOpinion, Judge, OpinionGiven, ResponseScored
+from groundwatch.reporting.corrected import corrected_table
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.telemetry.metrics import Metrics
+from groundwatch.statistics.sampling import weighted_rate
+
+SPEC = QueueSpec(name="q", protocol="faithscore")
+
+
+def version_of(tags: Mapping[str, str]) -> str:
+    return tags.get("version", "")
+
+
+def judged_answers(number: int, seed: int, version: str = "") -> list[tuple[ResponseScored, list[bool]]]:
+    """Outcomes of a judge that raises many false alarms, and which facts are wrong in truth: 12 %."""
+    random, found = Random(seed), []
+    for at in range(number):
+        wrong = [random.random() < 0.12 for _ in range(random.randint(1, 5))]
+        doubts = [0.3 if random.random() < (0.95 if one else 0.1) else 0.9 for one in wrong]
+        tags = {"version": version} if version else {}
+        found.append((outcome(f"{seed}-{at}", doubts, tags=tags), wrong))
+    return found
+
+
+def truth_about(
+    event: ResponseScored, wrong: Sequence[bool], reviewer: str = "ann", probability: float = 0.1
+) -> OpinionGiven:
+    facts = tuple(
+        FactOpinion(
+            text=claim.text,
+            category=claim.category,
+            decision=Decision.REFUTED if one else Decision.SUPPORTED,
+            claim=at,
+        )
+        for at, (claim, one) in enumerate(zip(event.claims, wrong, strict=True))
+    )
+    return opinion_on(event, reviewer=reviewer, facts=facts, given_at=1.0, queue="q", probability=probability)
+
+
+def framed(answers: Sequence[tuple[ResponseScored, list[bool]]]) -> Frame:
+    frame = Frame(queue="q")
+    for event, _ in answers:
+        frame.add(event, version_of(event.tags))
+    return frame
+
+
+def test_opinions_correct_what_the_judge_gets_wrong() -> None:
+    answers = judged_answers(3_000, 1)
+    opinions = [truth_about(*one) for one in answers[:300]]
+    rows = corrected_rows(SPEC, framed(answers), opinions, version_of)
+    assert [row.category for row in rows] == ["all", "color", "entity"]
+    whole = rows[0]
+    true = sum(sum(wrong) for _, wrong in answers) / sum(len(wrong) for _, wrong in answers)
+    assert whole.judged.low > true + 0.05
+    assert whole.corrected.low <= true <= whole.corrected.high
+    assert whole.corrected.high - whole.corrected.low < 0.9 * (
+        whole.labels_alone.high - whole.labels_alone.low
+    )
+    assert (whole.by, whole.opinions, whole.reason, whole.whole) == ("people", 300, "", True)
+    assert whole.for_half > 300
+
+
+def test_versions_stand_apart_and_together() -> None:
+    answers = judged_answers(400, 1, "a") + judged_answers(400, 2, "b")
+    opinions = [truth_about(*one) for one in answers[::10]]
+    rows = corrected_rows(SPEC, framed(answers), opinions, version_of)
+    found = {row.version: row.opinions for row in rows if row.category == "all"}
+    assert found == {"*": 80, "a": 40, "b": 40}
+
+
+def test_people_and_models_stand_apart_and_several_people_count_as_one() -> None:
+    answers = judged_answers(400, 1)
+    opinions = [truth_about(*one) for one in answers[:40]]
+    opinions += [truth_about(event, [not one for one in wrong], "ben") for event, wrong in answers[:40]]
+    model = Judge(engine="llm", model="better")
+    opinions += [
+        msgspec.structs.replace(truth_about(event, wrong), reviewer=f"judge:{model.fingerprint}", judge=model)
+        for event, wrong in answers[:20]
+    ]
+    rows = {
+        row.by: row
+        for row in corrected_rows(SPEC, framed(answers), opinions, version_of)
+        if row.category == "all"
+    }
+    assert (rows["people"].opinions, rows["model"].opinions) == (40, 20)
+    assert rows["people"].labels_alone.value == pytest.approx(0.5)
+
+
+def test_what_no_rule_drew_counts_nowhere_and_there_is_a_reason_for_no_number() -> None:
+    answers = judged_answers(100, 1)
+    undrawn = [truth_about(*one, probability=0.0) for one in answers]
+    (whole, *_) = corrected_rows(SPEC, framed(answers), undrawn, version_of)
+    assert (whole.corrected, whole.opinions, whole.reason) == (None, 0, "no opinion")
+    assert whole.judged is not None
+    (whole, *_) = corrected_rows(
+        SPEC, framed(answers), [truth_about(*one) for one in answers[:5]], version_of
+    )
+    assert "fewer than 10" in whole.reason and whole.corrected == whole.labels_alone
+
+
+def test_undecided_and_removed_facts_count_nowhere() -> None:
+    answers = judged_answers(200, 1)
+    opinions = []
+    for event, wrong in answers[:50]:
+        opinion = truth_about(event, wrong)
+        first, *others = opinion.facts
+        spoiled = (
+            msgspec.structs.replace(first, removed=True, decision=Decision.REFUTED),
+            *(msgspec.structs.replace(one, decision=Decision.UNDECIDED) for one in others),
+        )
+        opinions.append(msgspec.structs.replace(opinion, facts=spoiled))
+    (whole, *_) = corrected_rows(SPEC, framed(answers), opinions, version_of)
+    assert (whole.corrected, whole.reason) == (None, "no opinion decides a fact")
+
+
+def test_metrics_and_the_table_have_what_has_a_number() -> None:
+    answers = judged_answers(400, 1)
+    rows = corrected_rows(SPEC, framed(answers), [truth_about(*one) for one in answers[:40]], version_of)
+    metrics = Metrics()
+    corrected_metrics(metrics, rows)
+    labels = {"queue": "q", "model": "lvlm", "version": "", "protocol": "faithscore", "category": "all"}
+    labels |= {"judges": rows[0].fingerprint, "by": "people"}
+    assert metrics.registry.get_sample_value("groundwatch_corrected_rate", labels) == rows[0].corrected.value
+    assert metrics.registry.get_sample_value("groundwatch_corrected_rate_opinions", labels) == 40
+    corrected_metrics(metrics, ())
+    assert metrics.registry.get_sample_value("groundwatch_corrected_rate", labels) is None
+    assert len(corrected_table(rows).rows) == 1
+
+
+@pytest.mark.usefixtures("clean_streams")
+async def test_the_service_writes_them_down_after_an_opinion(
+    bus: Bus, bus_factory: BusFactory, publish: Publish
+) -> None:
+    answers = judged_answers(120, 1)
+    await publish([event for event, _ in answers])
+    by_key = {event.key: (event, wrong) for event, wrong in answers}
+    await Queues(bus).create(QueueSpec(name="q", protocol="faithscore", size=40, until=time.time()))
+    reviewer = await bus_factory("gateway")
+    async with running(bus):
+
+        async def drawn() -> bool:
+            return len(await Items(reviewer).all("q")) == 40
+
+        await eventually(drawn, within=20)
+        for item in await Items(reviewer).all("q"):
+            opinion = truth_about(*by_key[item.key], probability=item.probability)
+            await Opinions(reviewer).give(opinion)
+
+        async def computed() -> bool:
+            return any(row.opinions == 40 for row in (await read_corrected(reviewer)).rows)
+
+        await eventually(computed, within=20)
+    (whole, *_) = (await read_corrected(reviewer)).rows
+    assert whole.fingerprint and whole.judged == weighted_rate(next(iter(framed(answers).sums.values())))
+    assert whole.corrected.low <= 0.12 <= whole.corrected.high
