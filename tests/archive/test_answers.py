@@ -56,7 +56,9 @@ def archive(tmp_path):
     return Archive(str(tmp_path / "archive"), version_tags=VERSION_TAGS)
 
 
-def test_a_search_gives_what_looking_at_each_gives_page_by_page(archive):
+@pytest.mark.parametrize("bits", [62, 5])
+def test_a_search_gives_what_looking_at_each_gives_page_by_page(archive, monkeypatch, bits):
+    monkeypatch.setattr("groundwatch.archive.answers.MOST_BITS", bits)
     random = Random(17)
     events = unique(random_outcome(random, number) for number in range(300))
     for start in range(0, len(events), 70):
@@ -64,7 +66,7 @@ def test_a_search_gives_what_looking_at_each_gives_page_by_page(archive):
     answers = opened(archive)
     listed = hits_of(events)
     by_name = {f"{one.tenant} {one.id} {one.run} {one.protocol}": one for one in events}
-    for _ in range(60):
+    for _ in range(45):
         query = random_query(random)
         hits = searched(answers, query, random.choice((30, 500)))
         names = [f"{hit.tenant} {hit.id} {hit.run} {hit.protocol}" for hit in hits]

@@ -22,11 +22,12 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from deltalake import DeltaTable
 
 from groundwatch.archive.archive import Archive
 from groundwatch.archive.events import Events
 from groundwatch.archive.rows import event_of
-from groundwatch.archive.store import File, Snapshot, Store
+from groundwatch.archive.store import File, Snapshot, Store, plain_errors
 from groundwatch.errors import TransientError, UsageError
 from groundwatch.events import ResponseScored
 from groundwatch.reporting.answers import (
@@ -54,7 +55,7 @@ SEARCH_SECONDS = 2.0
 WORDS_SECONDS = 0.06
 """How long a search waits for words to be looked for."""
 
-WORDS_GO_ON_SECONDS = 5.0
+WORDS_GO_ON_SECONDS = 3.0
 """How long that goes on for who may ask again."""
 
 WORDS_WAITING = 8
@@ -64,6 +65,11 @@ KEPT_PLACES = 2_000_000
 """Places of words that are remembered, of all searches together."""
 
 EVENTS_FRESH_SECONDS = 3.0
+
+OTHERS = -(2**63)
+"""The bit of pairs of category and verdict for which no other bit is left; then their text is searched."""
+
+MOST_BITS = 62
 
 NAMES = ("run", "tenant", "model", "version", "protocol", "outcome", "reason")
 """Columns of which each combination is kept once."""
@@ -79,8 +85,8 @@ _TABLES = """
 CREATE TABLE {0}.names (name INTEGER, run VARCHAR, tenant VARCHAR, model VARCHAR, version VARCHAR,
     protocol VARCHAR, outcome VARCHAR, reason VARCHAR);
 CREATE TABLE {0}.answers (file INTEGER, place INTEGER, moment BIGINT, stream BIGINT, sequence BIGINT,
-    name INTEGER, id VARCHAR, key VARCHAR, tags VARCHAR, pairs VARCHAR, score DOUBLE, refuted INTEGER,
-    supported INTEGER, undecided INTEGER, badness DOUBLE, doubt DOUBLE, sentence VARCHAR,
+    name INTEGER, id VARCHAR, key VARCHAR, tags VARCHAR, bits BIGINT, pairs VARCHAR, score DOUBLE,
+    refuted INTEGER, supported INTEGER, undecided INTEGER, badness DOUBLE, doubt DOUBLE, sentence VARCHAR,
     facts STRUCT("text" VARCHAR, category VARCHAR, unit INTEGER)[], image VARCHAR);
 """
 
@@ -90,8 +96,7 @@ SELECT {{1}}, place, coalesce(epoch_us(recorded_at), epoch_us(scored_at), 0),
     stream, sequence, name, response_id, key,
     $record || array_to_string(list_transform(map_entries(tags), lambda e: e.key || $field || e.value
         || $record), ''),
-    $record || array_to_string(list_distinct(list_transform(claims, lambda c: c.category || $field
-        || c.verdict || $record)), ''),
+    bits, CASE WHEN bits < 0 THEN $record || array_to_string(pairs, $record) || $record ELSE '' END,
     score, refuted, supported, len(list_filter(claims, lambda c: c.verdict = 'undecided')),
     coalesce(-score, {NO_SCORE}),
     coalesce(-list_min(list_transform(claims, lambda c: abs(c.probability - 0.5))), {NO_DOUBT}),
@@ -100,7 +105,14 @@ SELECT {{1}}, place, coalesce(epoch_us(recorded_at), epoch_us(scored_at), 0),
     list_transform(wrong[1:{FACTS}], lambda c: struct_pack("text" := left(c."text", {FACT_LENGTH}),
         category := c.category, unit := c.unit)),
     coalesce(images[1], '')
-FROM (SELECT *, list_filter(claims, lambda c: c.verdict = 'refuted') AS wrong FROM rows)
+FROM (
+    SELECT *, coalesce(list_bit_or(list_transform(pairs,
+        lambda p: coalesce(map_extract(map($pairs, $bits), p)[1], {OTHERS}))), 0) AS bits
+    FROM (
+        SELECT *, list_filter(claims, lambda c: c.verdict = 'refuted') AS wrong,
+            list_distinct(list_transform(claims, lambda c: c.category || $field || c.verdict)) AS pairs
+        FROM rows
+    ))
     JOIN {{0}}.names USING ({", ".join(NAMES)})
 """
 
@@ -129,13 +141,17 @@ class ArchivedAnswers:
             ":memory:",
             config={"autoinstall_known_extensions": False, "autoload_known_extensions": False, "threads": 1},
         )
+        self._duck.execute("SET parquet_metadata_cache = true")
+        self._duck.execute("SET TimeZone = 'UTC'")
         self._at = _attach(self._duck)
         for statement in filter(str.strip, _TABLES.format(self._at).split(";")):
             self._duck.execute(statement)
         self._names: dict[tuple[str, ...], int] = {}
+        self._pairs: dict[str, int] = {}
         self._numbers: dict[str, int] = {}
         self._files: dict[int, File] = {}
         self._snapshot: Snapshot | None = None
+        self._probe: DeltaTable | None = None
         self._complete = False
         self._words: OrderedDict[tuple[str, ...], _Words] = OrderedDict()
         self._lock = threading.Lock()
@@ -157,9 +173,9 @@ class ArchivedAnswers:
 
     def refresh(self) -> None:
         with self._read_errors():
-            snapshot = self._archive.snapshot()
-            if self._complete and self._snapshot is not None and snapshot.version == self._snapshot.version:
+            if self._complete and not self._changed():
                 return
+            snapshot = self._archive.snapshot()
             wanted = {file.path: file for file in snapshot.files()}
             new = [file for path, file in wanted.items() if path not in self._numbers]
             gone = [number for path, number in self._numbers.items() if path not in wanted]
@@ -179,6 +195,18 @@ class ArchivedAnswers:
                 self._duck.cursor().execute(f"CHECKPOINT {self._at}")
             self._snapshot, self._complete = snapshot, True
 
+    def _changed(self) -> bool:
+        """Whether the table has another version by now: asked of a handle of its own, which costs little."""
+        snapshot = self._snapshot
+        if snapshot is None or snapshot.table is None:
+            return True
+        with plain_errors():
+            if self._probe is None:
+                store = self._archive.store
+                self._probe = DeltaTable(store.address, storage_options=store.options)
+            self._probe.update_incremental()
+        return self._probe.version() != snapshot.version
+
     def position(self, created: int) -> int:
         snapshot = self._snapshot
         return snapshot.position(created) if snapshot is not None else 0
@@ -188,6 +216,10 @@ class ArchivedAnswers:
         if not names:
             return Found([])
         conditions, values = query.conditions(after)
+        if query.category or query.verdict:
+            condition, more = self._with_pairs(query)
+            conditions.append(condition)
+            values += more
         if len(names) < len(self._names):
             conditions.append(f"name IN ({', '.join(map(str, names))})")
         searched_to = None
@@ -226,9 +258,43 @@ class ArchivedAnswers:
         with self._read_errors():
             for number, several in groupby(places, key=lambda row: row[0]):
                 wanted = [place for _, place in several]
-                for rows in _rows_at(self._archive.store, self._files[number], wanted):
-                    found += map(event_of, rows.to_pylist(maps_as_pydicts="strict"))
+                found += map(event_of, self._rows_at(self._files[number], wanted))
         return found
+
+    def _rows_at(self, file: File, places: Sequence[int]) -> list[dict[str, Any]]:
+        """These rows of a file."""
+        store = self._archive.store
+        if store.folder is None:
+            found: list[dict[str, Any]] = []
+            for rows in _rows_at(store, file, places):
+                found += rows.to_pylist(maps_as_pydicts="strict")
+            return found
+        # It decodes no other rows; Arrow decodes all of a row group.
+        listed = ", ".join(map(str, places))
+        return self._queried(
+            "SELECT * FROM read_parquet(?, file_row_number = true, hive_partitioning = false) "
+            f"WHERE file_row_number IN ({listed})",
+            [str(store.folder / file.path)],
+        )
+
+    def _of_key(self, store: Store, file: File, key: str) -> list[dict[str, Any]]:
+        """The messages of a response in a file."""
+        if store.folder is None:
+            return list(_of_key(store, file, key))
+        return self._queried(
+            "SELECT subject, time, data FROM read_parquet(?, hive_partitioning = false) WHERE key = ?",
+            [str(store.folder / file.path), key],
+        )
+
+    def _queried(self, sql: str, parameters: Sequence[Any]) -> list[dict[str, Any]]:
+        """Raises `FileNotFoundError` for a file that is not there any more."""
+        duck = self._duck.cursor()
+        try:
+            rows = duck.execute(sql, parameters).fetchall()
+        except duckdb.IOException as error:
+            raise FileNotFoundError(str(error)) from error
+        names = [one[0] for one in duck.description or ()]
+        return [dict(zip(names, row, strict=True)) for row in rows]
 
     def messages(self, key: str, moment: float) -> list[tuple[str, str, bytes, float]]:
         """Of the day of that moment and those beside it."""
@@ -239,7 +305,7 @@ class ArchivedAnswers:
             store, files = self._recorded_files()
             for file in files:
                 if first <= file.day <= last:
-                    for row in _of_key(store, file, key):
+                    for row in self._of_key(store, file, key):
                         found.append((file.stream, row["subject"], row["data"], row["time"].timestamp()))
         return sorted(found, key=lambda one: one[3])
 
@@ -286,9 +352,18 @@ class ArchivedAnswers:
             for group in range(parquet.num_row_groups):
                 rows = _complete(parquet.read_row_group(group, _present(parquet, _READ), use_threads=False))
                 self._add_names(duck, rows)
+                self._add_pairs(rows)
                 places = pa.array(range(place, place + len(rows)), pa.int32())
                 duck.register("rows", rows.append_column("place", places))
-                duck.execute(insert, {"record": RECORD, "field": FIELD})
+                duck.execute(
+                    insert,
+                    {
+                        "record": RECORD,
+                        "field": FIELD,
+                        "pairs": list(self._pairs),
+                        "bits": list(self._pairs.values()),
+                    },
+                )
                 duck.unregister("rows")
                 place += len(rows)
 
@@ -302,6 +377,27 @@ class ArchivedAnswers:
                 new.append((self._names[combination], *combination))
         if new:
             duck.executemany(f"INSERT INTO {self._at}.names VALUES (?, ?, ?, ?, ?, ?, ?, ?)", new)
+
+    def _add_pairs(self, rows: pa.Table) -> None:
+        """Give each new pair of category and verdict a bit of its own, while there are some."""
+        claims = pc.list_flatten(rows["claims"].combine_chunks())
+        if not len(claims):
+            return
+        names = pa.table({name: pc.struct_field(claims, name) for name in ("category", "verdict")})
+        for row in names.group_by(["category", "verdict"]).aggregate([]).to_pylist():
+            pair = f"{row['category']}{FIELD}{row['verdict']}"
+            if pair not in self._pairs and len(self._pairs) < MOST_BITS:
+                self._pairs[pair] = 1 << len(self._pairs)
+
+    def _with_pairs(self, query: AnswerQuery) -> tuple[str, list[Any]]:
+        """The condition for category and verdict."""
+        bits = 0
+        for pair, bit in list(self._pairs.items()):
+            category, _, verdict = pair.partition(FIELD)
+            if query.category in ("", category) and query.verdict in ("", verdict):
+                bits |= bit
+        condition, values = query.pairs_condition()
+        return f"((bits & ?) <> 0 OR (bits < 0 AND {condition}))", [bits, *values]
 
     def _named(self, query: AnswerQuery) -> list[int]:
         same = [(NAMES.index(name), value) for name, value in query.same.items()]
@@ -326,14 +422,14 @@ class ArchivedAnswers:
         deadline = time.monotonic() + WORDS_SECONDS
         with words.news:
             words.asked = time.monotonic()
-            if not words.running and any(number not in words.places for number, _ in files):
-                if self._waiting >= WORDS_WAITING:
-                    raise TransientError("others look for words already: try again in a moment")
+            left = any(number not in words.places for number, _ in files)
+            # Where many look for words already, who asks again may have a turn.
+            if left and not words.running and self._waiting < WORDS_WAITING:
                 self._waiting += 1
                 words.running = True
                 self._looking.submit(self._look, query.words, words, files)
-            while words.running and (left := deadline - time.monotonic()) > 0:
-                words.news.wait(left)
+            while words.running and (seconds := deadline - time.monotonic()) > 0:
+                words.news.wait(seconds)
             known = dict(words.places)
             failed, words.failed = words.failed, None
         if failed is not None:

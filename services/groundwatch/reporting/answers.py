@@ -81,7 +81,7 @@ class AnswerQuery(msgspec.Struct, frozen=True, kw_only=True):
         return {name: value for name in names if (value := getattr(self, name))}
 
     def conditions(self, after: Rank | None = None) -> tuple[list[str], list[Any]]:
-        """Of all else but the words, in SQL, with their parameters; behind a rank where it is given."""
+        """Of tag, id and time, in SQL, with their parameters; behind a rank where it is given."""
         found: list[str] = []
         values: list[Any] = []
 
@@ -94,10 +94,6 @@ class AnswerQuery(msgspec.Struct, frozen=True, kw_only=True):
         if self.tag:
             name, _, value = self.tag.partition("=")
             want("instr(tags, ?) > 0", f"{RECORD}{name}{FIELD}{value}{RECORD}")
-        if self.category or self.verdict:
-            before = f"{RECORD}{self.category}" if self.category else ""
-            behind = f"{self.verdict}{RECORD}" if self.verdict else ""
-            want("instr(pairs, ?) > 0", f"{before}{FIELD}{behind}")
         if self.since is not None:
             want("moment >= ?", round(self.since * 1e6))
         if self.until is not None:
@@ -106,6 +102,12 @@ class AnswerQuery(msgspec.Struct, frozen=True, kw_only=True):
             condition, behind_it = _behind(RANKS[self.order], after)
             want(condition, *behind_it)
         return found, values
+
+    def pairs_condition(self) -> tuple[str, list[Any]]:
+        """Of category and verdict, as `pairs_of` writes them."""
+        before = f"{RECORD}{self.category}" if self.category else ""
+        behind = f"{self.verdict}{RECORD}" if self.verdict else ""
+        return "instr(pairs, ?) > 0", [f"{before}{FIELD}{behind}"]
 
 
 def _behind(columns: Sequence[str], rank: Rank) -> tuple[str, list[Any]]:

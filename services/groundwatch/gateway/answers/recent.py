@@ -98,6 +98,10 @@ class RecentAnswers:
     def search(self, query: AnswerQuery, after: Rank | None, most: int) -> Found:
         """As `reporting.answers.Archived`."""
         conditions, values = query.conditions(after)
+        if query.category or query.verdict:
+            condition, more = query.pairs_condition()
+            conditions.append(condition)
+            values += more
         for name, value in query.same.items():
             conditions.append(f"{name} = ?")
             values.append(value)
