@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.annotation.conftest import Publish, several
+from tests.annotation.conftest import Publish, outcome, several
 from tests.conftest import BusFactory
 from tests.runtime.conftest import eventually
 
@@ -117,6 +117,17 @@ async def test_a_fixed_number_is_drawn_of_what_is_recorded(
     async with running(buses[0]):
         await asyncio.sleep(1.5)
     assert len(await Items(buses[0]).all("q")) == 30
+
+
+async def test_answers_on_which_judges_disagree_are_likelier(bus: Bus, publish: Publish) -> None:
+    await publish([outcome("same", run="again"), outcome("other", [0.9, 0.9], run="again")])
+    await publish([outcome("same"), outcome("other")])
+    spec = QueueSpec(name="q", protocol="faithscore", rule="disagreement", share=0.3, since=EVER)
+    await Queues(bus).create(spec)
+    async with running(bus):
+        await frame_of(bus, "q", 2)
+    likely = {one.id: one.probability for one in await Items(bus).all("q")}
+    assert likely.pop("other") == 1.0 and set(likely.values()) <= {0.3}
 
 
 async def test_answers_of_an_alarm(bus: Bus, publish: Publish) -> None:

@@ -152,21 +152,36 @@ class QueueReader:
     async def _taken(self, one: _Open, events: Sequence[ResponseScored]) -> list[Item]:
         """Count what the queue is drawn from, and give what is drawn."""
         items = []
-        for event in events:
-            version = self._version_of(event.tags)
-            if not matches(one.spec, event, version):
-                continue
+        found = self._matching(one.spec, events)
+        measures = await self._measures(one.spec, [event for event, _ in found])
+        for (event, version), measured in zip(found, measures, strict=True):
             one.frame.add(event, version)
             one.changed = True
-            likely = probability(one.spec, await self._measure(one.spec, event))
+            likely = probability(one.spec, measured)
             if position(one.spec, event.key) < likely:
                 one.frame.drawn += 1
                 items.append(self._item(one.spec, event, version, likely))
         return items
 
-    async def _measure(self, spec: QueueSpec, event: ResponseScored) -> float:
-        others = await self._others(event) if spec.rule == "disagreement" else ()
-        return measure(spec, event, disagree(event, others))
+    def _matching(
+        self, spec: QueueSpec, events: Sequence[ResponseScored]
+    ) -> list[tuple[ResponseScored, str]]:
+        """Those that the queue is drawn from, with the version of their model."""
+        found = ((event, self._version_of(event.tags)) for event in events)
+        return [(event, version) for event, version in found if matches(spec, event, version)]
+
+    async def _measures(self, spec: QueueSpec, events: Sequence[ResponseScored]) -> list[float]:
+        if spec.rule != "disagreement":
+            return [measure(spec, event) for event in events]
+        found = []
+        for begin in range(0, len(events), AT_ONCE):
+            some = events[begin : begin + AT_ONCE]
+            others = await asyncio.gather(*map(self._others, some))
+            found += [
+                measure(spec, event, disagree(event, several))
+                for event, several in zip(some, others, strict=True)
+            ]
+        return found
 
     async def _others(self, event: ResponseScored) -> list[ResponseScored]:
         """What other runs, and other protocols, say of the same answer."""
@@ -208,12 +223,10 @@ class QueueReader:
             reading = outcomes_between(self._bus, partition, 1, last, {spec.protocol})
             async with contextlib.aclosing(reading):
                 async for events in reading:
-                    for event in events:
-                        version = self._version_of(event.tags)
-                        if not matches(spec, event, version):
-                            continue
+                    found = self._matching(spec, events)
+                    measures = await self._measures(spec, [event for event, _ in found])
+                    for (event, version), measured in zip(found, measures, strict=True):
                         frame.add(event, version)
-                        measured = await self._measure(spec, event)
                         item = self._item(spec, event, version, 0.0)
                         poisson.add(event.key, measured, position(spec, event.key), item)
         drawn = poisson.drawn()

@@ -164,7 +164,7 @@ class ReviewRoutes:
             if item is None:
                 break
             try:
-                return json(await self._shown(spec, item, reviewer))
+                return json(await self._shown(request, item, reviewer))
             except UnknownName:
                 # Its answer was kept no longer.
                 await self._items.release(spec.name, item.key, reviewer)
@@ -177,7 +177,7 @@ class ReviewRoutes:
         item = await self._found(request, spec)
         if reviewer not in item.done_by:
             item = await self._items.hold(spec.name, item.key, reviewer)
-        return json(await self._shown(spec, item, reviewer))
+        return json(await self._shown(request, item, reviewer))
 
     async def draft(self, request: Request) -> Response:
         said = await _read(request, _Draft)
@@ -285,21 +285,24 @@ class ReviewRoutes:
 
     async def _described(self, spec: QueueSpec, caller: Caller) -> dict[str, Any]:
         progress = await self._queues.progress(spec.name, caller.only or "")
-        told: dict[str, Any] = {"queue": spec, "progress": progress}
-        if caller.only in (None, spec.tenant):
+        mine = caller.only in (None, spec.tenant)
+        # By the salt one knows what will be drawn, of others' answers too.
+        shown = spec if mine else msgspec.structs.replace(spec, salt="")
+        told: dict[str, Any] = {"queue": shown, "progress": progress}
+        if mine:
             frame, _ = await self._frames.load(spec.name)
             told |= {"frame": frame.size, "complete": frame.complete}
         return told
 
-    async def _shown(self, spec: QueueSpec, item: Item, reviewer: str) -> dict[str, Any]:
+    async def _shown(self, request: Request, item: Item, reviewer: str) -> dict[str, Any]:
         """What a reviewer sees of an item: nothing that the judge decided. Raises `UnknownName` for an answer
         that is kept no longer."""
         outcome, response, draft, own, progress = await asyncio.gather(
             self._outcome(item),
             self._response(item),
-            self._items.load_draft(spec.name, item.key, reviewer),
+            self._items.load_draft(item.queue, item.key, reviewer),
             self._own(item, reviewer),
-            self._queues.progress(spec.name, item.tenant if spec.tenant else ""),
+            self._queues.progress(item.queue, caller_of(request).only or ""),
         )
         found: dict[str, Any] = {
             "item": {
