@@ -6,9 +6,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 from playwright.async_api import Browser, expect
+from tests.runtime.conftest import eventually
 from tests.support.browser import open_browser
 from tests.support.pages import check_page, open_page
 from tests.support.reviewing import QUEUE, Reviewing
+
+from groundwatch.runtime.settings import AlarmSettings
 
 
 @pytest.fixture
@@ -72,6 +75,21 @@ async def test_progress_and_items_are_shown(browser, reviewing):
         await expect(items.nth(1)).to_contain_text("0.250")
         await expect(items.nth(1)).to_contain_text("ann now")
         await expect(items.nth(2).get_by_role("link")).to_have_text("<b>second</b>")
+
+
+async def test_an_alarm_can_be_chosen(gateway_factory, publish):
+    gateway = await gateway_factory(alarm=AlarmSettings(responses=100, objective=0.05))
+    for number in range(30):
+        await publish(f"bad-{number}", refuted=3, recorded_at=1_700_000_000.0 + number)
+
+    async def raised() -> bool:
+        return bool(gateway.service.core.live.raised)
+
+    await eventually(raised)
+    key = gateway.service.core.live.raised[0].alarm.key
+    reply = await gateway.http.get(f"/queues?rule=alarm&alarm={key}")
+    assert reply.status_code == 200
+    assert f'<option value="{key}" selected>heron-7b, ' in reply.text
 
 
 async def test_no_such_queue(reviewing):

@@ -38,8 +38,8 @@ RULES: dict[Rule, str] = {
 
 PROBABILITIES: dict[Rule, str] = {
     "random": "Each answer has the same probability of being drawn.",
-    "uncertain": "The less sure the judge is of an answer's facts, the likelier it is drawn.",
-    "disagreement": "The more an answer's judges disagree, the likelier it is drawn.",
+    "uncertain": "The less sure the judge is of an answer's facts, the likelier it is drawn, in proportion.",
+    "disagreement": "An answer on which judges disagree is four times as likely to be drawn as another.",
     "alarm": "Each answer behind the alarm has the same probability of being drawn.",
     "all": "Each answer that the filters leave is drawn: its probability is 1.",
 }
@@ -89,7 +89,7 @@ class QueuePages:
             rules=RULES,
             protocols=registry.names(),
             decisions=[one.value for one in Decision],
-            alarms=self._core.live.alarms()["alarms"] if caller.only is None else [],
+            alarms=[one.alarm for one in self._core.live.raised] if caller.only is None else [],
             written=written,
             wrong=wrong,
             open_form=bool(wrong or written.get("rule")),

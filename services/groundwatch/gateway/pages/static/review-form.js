@@ -44,7 +44,7 @@ export class ReviewForm {
     this.#opinion.labels.forEach((label, at) => {
       const section = this.#section(at);
       section.classList.toggle("skipped", label === "analytical");
-      section.querySelector(".facts").hidden = label === "analytical";
+      section.querySelector(".stated").hidden = label === "analytical";
       const radio = section.querySelector(`input[name="unit-${at}"][value="${label}"]`);
       if (radio) radio.checked = true;
     });
@@ -192,7 +192,7 @@ export class ReviewForm {
         el("legend", null, el("span", { class: "soft" }, `${at + 1} of ${this.#shown.units.length} `), foreign(unit.text.trim(), SHOWN)),
         el("div", { class: "options" }, ...radios(`unit-${at}`, LABELS, labels[at], label => this.#set(() => { labels[at] = label; })))));
     }
-    const rows = el("div", { class: "facts" });
+    const rows = el("div", { class: "stated" });
     facts.forEach((fact, index) => {
       if (this.#unitOf(fact) === at) rows.append(editor?.fact === index ? this.#editor(index) : this.#fact(at, fact, index));
     });
