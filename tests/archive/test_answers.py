@@ -6,16 +6,17 @@ import itertools
 import time
 from random import Random
 
+import duckdb
 import msgspec
 import pytest
 from tests.archive.conftest import STREAM, add, row
 from tests.support.answers import VERSION_TAGS, expected, hits_of, named, random_outcome, random_query
 
-from groundwatch.archive.answers import ArchivedAnswers
+from groundwatch.archive.answers import ArchivedAnswers, _in_time
 from groundwatch.archive.archive import Archive
 from groundwatch.archive.rows import Row
 from groundwatch.archive.table import Erasure
-from groundwatch.reporting.answers import AnswerQuery
+from groundwatch.reporting.answers import AnswerQuery, TooSlow
 from groundwatch.runtime.settings import ArchiveSettings
 
 
@@ -136,3 +137,10 @@ def test_without_an_archive_there_is_nothing_and_it_may_come(tmp_path):
     add(Archive(str(tmp_path / "archive")), [row(1)])
     answers.refresh()
     assert [hit.sequence for hit in answers.search(AnswerQuery(), None, 10).hits] == [1]
+
+
+def test_what_takes_too_long_ends_in_a_line(monkeypatch):
+    monkeypatch.setattr("groundwatch.archive.answers.SEARCH_SECONDS", 0.2)
+    duck = duckdb.connect()
+    with pytest.raises(TooSlow, match="narrow it, by time, model or protocol"), _in_time(duck):
+        duck.execute("SELECT sum(a.range * b.range) FROM range(10_000_000) a, range(100_000) b").fetchall()

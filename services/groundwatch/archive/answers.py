@@ -12,7 +12,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import reduce
 from itertools import groupby, islice
@@ -153,6 +153,7 @@ class ArchivedAnswers:
         self._snapshot: Snapshot | None = None
         self._probe: DeltaTable | None = None
         self._complete = False
+        self._unpacked = False
         self._words: OrderedDict[tuple[str, ...], _Words] = OrderedDict()
         self._lock = threading.Lock()
         self._looking = ThreadPoolExecutor(1, "answers-words")
@@ -174,6 +175,7 @@ class ArchivedAnswers:
     def refresh(self) -> None:
         with self._read_errors():
             if self._complete and not self._changed():
+                self._pack()
                 return
             snapshot = self._archive.snapshot()
             wanted = {file.path: file for file in snapshot.files()}
@@ -191,9 +193,16 @@ class ArchivedAnswers:
                 if self._closed:
                     return
                 self._change([file for file in new if file.day == day], gone_by_day.get(day, []))
-            if days:
-                self._duck.cursor().execute(f"CHECKPOINT {self._at}")
+            self._unpacked = self._unpacked or bool(days)
             self._snapshot, self._complete = snapshot, True
+            self._pack()
+
+    def _pack(self) -> None:
+        """Compress what has come. Not while somebody searches: then with the next time."""
+        if self._unpacked:
+            with suppress(duckdb.TransactionException):
+                self._duck.cursor().execute(f"CHECKPOINT {self._at}")
+                self._unpacked = False
 
     def _changed(self) -> bool:
         """Whether the table has another version by now: asked of a handle of its own, which costs little."""
@@ -204,8 +213,10 @@ class ArchivedAnswers:
             if self._probe is None:
                 store = self._archive.store
                 self._probe = DeltaTable(store.address, storage_options=store.options)
-            self._probe.update_incremental()
-        return self._probe.version() != snapshot.version
+            probe, self._probe = self._probe, None
+            probe.update_incremental()
+            self._probe = probe
+        return probe.version() != snapshot.version
 
     def position(self, created: int) -> int:
         snapshot = self._snapshot
@@ -232,17 +243,21 @@ class ArchivedAnswers:
             conditions.append("(file, place) IN (SELECT (file, place) FROM places)")
         where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
         order = ", ".join(f"{column} DESC" for column in RANKS[query.order])
+        # Numbers of rows are right within one transaction.
+        duck.execute("BEGIN")
         with _in_time(duck):
             found = duck.execute(
                 f"SELECT rowid FROM {self._at}.answers {where} ORDER BY {order} LIMIT {most}", values
             ).fetchall()
             if not found:
+                duck.execute("COMMIT")
                 return Found([], searched_to)
             rows = ", ".join(str(row) for (row,) in found)
             listed = duck.execute(
                 f"SELECT {', '.join(_LISTED)} FROM {self._at}.answers JOIN {self._at}.names USING (name) "
                 f"WHERE answers.rowid IN ({rows})"
             ).fetchall()
+            duck.execute("COMMIT")
         hits = [_hit(row) for row in listed]
         return Found(sorted(hits, key=lambda hit: hit.rank(query.order), reverse=True), searched_to)
 
@@ -530,6 +545,11 @@ def _present(parquet: pq.ParquetFile, columns: Sequence[str]) -> list[str]:
 
 
 def _complete(rows: pa.Table) -> pa.Table:
+    """With every column, and a name where one is missing."""
+    for name in NAMES:
+        if name in rows.column_names and rows[name].null_count:
+            at = rows.schema.get_field_index(name)
+            rows = rows.set_column(at, name, pc.fill_null(rows[name], ""))
     if "images" not in rows.column_names:
         rows = rows.append_column("images", pa.nulls(len(rows), pa.list_(pa.string())))
     return rows
