@@ -201,6 +201,7 @@ def address(path: str) -> str:
 async def test_every_address_is_for_those_roles_that_the_table_says(guarded):
     served = routes_of(guarded)
     assert served == sorted(EXPECTED), "say in ADDRESSES who may call what is new"
+    assert set(ROUTES) == set(EXPECTED), "the table of roles names what is not served"
     for (method, path), (role, tenants) in EXPECTED.items():
         at = address(path)
         status = {"nobody": await status_of(guarded, method, at)}
