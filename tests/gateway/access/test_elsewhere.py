@@ -47,6 +47,7 @@ async def test_who_comes_from_elsewhere_gets_nothing_where_nobody_is_asked(gatew
         assert (await http.post("/v1/responses", json=ANSWER)).status_code == 403
         page = await http.get("/", headers={"Accept": "text/html"})
         assert page.status_code == 403 and "gateway.open" in page.text
+        assert (await http.get("/login")).headers["location"] == "/"
         for path in ("/nothing", "/metrics", "/v1/images/" + "0" * 64):
             assert (await http.get(path)).status_code == 403, path
         for path in ("/healthz", "/readyz"):

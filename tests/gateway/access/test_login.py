@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import os
 import re
 import time
@@ -41,6 +42,15 @@ async def test_a_page_sends_to_the_login_and_the_login_back(person):
     assert (await person.http.get("/v1/report")).status_code == 200
     again = await person.open("/login?next=/?x=1")
     assert (again.status_code, again.headers["location"]) == (303, "/?x=1")
+
+
+@pytest.mark.parametrize("path", ["/answers/a%2Fb%3Fc%23d", "/answers/%C3%A4?run=x%26y", "/answers/a%20b"])
+async def test_a_page_is_come_back_to_however_its_address_is_written(person, path):
+    sent = await person.open(path)
+    page = await person.open(sent.headers["location"])
+    [goal] = re.findall(r'name="next" value="([^"]*)"', page.text)
+    assert html.unescape(goal) == path
+    assert (await person.log_in(EVERY, path)).headers["location"] == path
 
 
 async def test_somebody_of_one_tenant_sees_the_pages_that_are_theirs(person):

@@ -39,7 +39,7 @@ class LoginRoutes:
 
     async def show(self, request: Request) -> Response:
         goal = local_page(request.query_params.get("next", ""))
-        if known_caller(request) is not None:
+        if known_caller(request) is not None or not self._access.asks:
             return _to(goal)
         return self._page(request, goal)
 
@@ -109,8 +109,9 @@ class LoginRoutes:
             return await when_not_allowed(request, error)
         if error.reason != "unauthenticated":
             return self._pages.problem(request, 403, "This is not for you", error.message)
-        url = request.url
-        goal = f"{url.path}?{url.query}" if url.query else url.path
+        # As it was asked for: a decoded path may lead elsewhere.
+        path, query = request.scope["raw_path"].decode("latin-1"), request.url.query
+        goal = f"{path}?{query}" if query else path
         return _to(f"/login?next={quote(goal if request.method in READING else '/', safe='')}")
 
     def _begun(self, session: Session, goal: str) -> Response:
