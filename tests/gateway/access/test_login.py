@@ -13,6 +13,7 @@ import pytest
 from starlette.responses import Response
 
 from groundwatch.errors import SettingsError
+from groundwatch.gateway.access.roles import ROUTES
 from groundwatch.gateway.access.sessions import Cookies, Session
 from groundwatch.gateway.http.login import local_page
 from groundwatch.runtime.settings.login import LoginSettings
@@ -130,6 +131,22 @@ async def test_a_change_needs_the_csrf_token_of_its_own_session(person, guarded,
     assert await guarded.events() == []
     reply = await person.http.post("/v1/responses", json=ANSWER, headers={"X-CSRF-Token": own})
     assert reply.status_code == 202
+
+
+async def test_no_change_at_any_address_goes_without_the_csrf_token(person, guarded):
+    await person.log_in(EVERY)
+    changes = [(method, path) for (method, path), need in ROUTES.items() if method != "GET"]
+    assert len(changes) > 10
+    for method, path in changes:
+        at = re.sub(r"\{[^}]*\}", "x", path)
+        for options in ({"json": {}}, {"data": {"csrf_token": "x"}}, {"content": b""}):
+            reply = await person.http.request(method, at, **options)
+            if path == "/login":
+                assert reply.status_code == 400
+            else:
+                assert (reply.status_code, reply.json()["reason"]) == (403, "csrf"), (method, path)
+    assert await guarded.events() == []
+    assert (await person.open("/")).status_code == 200
 
 
 async def test_a_token_of_a_program_needs_no_csrf_token_whatever_the_cookie(person, guarded):

@@ -58,7 +58,7 @@ class Access:
 
     def session_of(self, cookies: Mapping[str, str]) -> tuple[Session, Caller] | None:
         """The session that a browser is in, and who that is now; None for none, or one that has ended."""
-        session = self.cookies.read(cookies, Session) if self.asks else None
+        session = self.cookies.read(cookies, Session)
         caller = self.caller_in(session) if session is not None else None
         return None if session is None or caller is None else (session, caller)
 

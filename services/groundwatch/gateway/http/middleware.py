@@ -49,13 +49,13 @@ class AuthMiddleware:
     def _caller(self, scope: Scope) -> Caller:
         client = scope.get("client")
         host = client[0] if client else ""
+        if not self._access.asks:
+            return self._access.unasked(host)
         said = Headers(scope=scope).get("authorization")
         if said is None and (found := self._access.session_of(HTTPConnection(scope).cookies)) is not None:
             session, caller = found
             scope["state"]["csrf_token"] = self._access.cookies.csrf_token(session)
             return caller
-        if not self._access.asks:
-            return self._access.unasked(host)
         if said is not None and (scope["method"] in READING or scope["path"].startswith(WITH_PASSWORD)):
             kind, _, rest = said.partition(" ")
             if kind.lower() == "basic":
