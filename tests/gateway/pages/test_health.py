@@ -60,6 +60,15 @@ async def test_the_last_audit_is_shown(gateway, bus, response):
     assert ledger.standing in shown
 
 
+async def test_what_waits_is_shown_by_stage(gateway, response):
+    for _ in range(3):
+        await gateway.post(response())
+    await gateway.service.core.gauges.look()
+    shown = (await gateway.http.get("/health")).text
+    row = shown.partition('<th scope="row">extraction</th>')[2].partition("</tr>")[0]
+    assert '<td class="number">3</td>' in row and "nobody asks for it" in row
+
+
 async def test_a_dead_letter_is_sent_again(browser, gateway, bus, letters):
     async with open_page(browser, address(gateway, "/health"), java_script_enabled=False) as page:
         rows = page.locator("table[aria-label='Dead letters'] tbody tr")
