@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from groundwatch.annotation.corrected import compute_corrected
 from playwright.async_api import expect
 from tests.demo.test_live import LONG, needs_checkpoints
 from tests.runtime.conftest import eventually
 from tests.support.browser import open_browser
 from tests.support.reviewing import Reviewer, reviewer_at
 
+from groundwatch.annotation.corrected import compute_corrected
 from groundwatch.annotation.items import Items
 from groundwatch.annotation.opinions import Opinions
 from groundwatch.annotation.queues import Queues, QueueSpec

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 from urllib.parse import parse_qs, quote
 
@@ -12,8 +12,10 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from groundwatch.annotation.corrected import read_corrected
 from groundwatch.annotation.frames import Frames
 from groundwatch.annotation.items import PAGE, holding
+from groundwatch.annotation.opinions import ALL
 from groundwatch.annotation.queues import Queues, QueueSpec, Rule
 from groundwatch.errors import InputError, UnknownName, UsageError
 from groundwatch.events import Decision
@@ -23,6 +25,7 @@ from groundwatch.gateway.http.bodies import TooLarge, body_of
 from groundwatch.gateway.http.middleware import caller_of
 from groundwatch.gateway.pages.rendering import NoPage, Pages
 from groundwatch.protocols import registry
+from groundwatch.reporting.corrected import EVERY_VERSION, CorrectedRow
 from groundwatch.times import read_moment
 
 MAX_FORM = 64 * 1024
@@ -81,11 +84,13 @@ class QueuePages:
         progress = await asyncio.gather(
             *(self._queues.progress(spec.name, caller.only or "") for spec in specs)
         )
+        rows = await self._corrected(caller)
         return self._pages.render(
             request,
             "queues.html",
             status=422 if wrong else 200,
             queues=list(zip(specs, progress, strict=True)),
+            corrected={spec.name: _headlines(rows, spec.name) for spec in specs},
             rules=RULES,
             protocols=registry.names(),
             decisions=[one.value for one in Decision],
@@ -112,6 +117,7 @@ class QueuePages:
             spec=spec,
             progress=progress,
             frame=frame,
+            corrected=[row for row in await self._corrected(caller) if row.queue == spec.name],
             items=[(item, list(holding(item, now))) for item in items],
             more=items[-1].key if len(items) == PAGE else "",
             after=after,
@@ -139,6 +145,10 @@ class QueuePages:
             request, "review.html", here="/queues", queue=spec.name, categories=[*sorted(categories), "other"]
         )
 
+    async def _corrected(self, caller: Caller) -> Sequence[CorrectedRow]:
+        """They are of all tenants."""
+        return () if caller.only is not None else (await read_corrected(self._core.bus)).rows
+
     async def _find(self, request: Request) -> QueueSpec:
         try:
             spec = await self._queues.find(request.path_params["name"])
@@ -152,6 +162,17 @@ class QueuePages:
 def _sees(caller: Caller, spec: QueueSpec) -> bool:
     """A tenant sees the queues of its own answers, and those of all tenants with its own answers in them."""
     return caller.only is None or spec.tenant in ("", caller.only)
+
+
+def _headlines(rows: Sequence[CorrectedRow], queue: str) -> list[CorrectedRow]:
+    """Of each model the rate of all facts and versions."""
+    found: dict[tuple[str, str, str], CorrectedRow] = {}
+    for row in rows:
+        if row.queue == queue and row.category == ALL:
+            model = (row.model, row.protocol, row.fingerprint)
+            if model not in found or row.version == EVERY_VERSION:
+                found[model] = row
+    return list(found.values())
 
 
 async def _form(request: Request) -> dict[str, str]:
