@@ -68,7 +68,9 @@ def test_opinions_correct_what_the_judge_gets_wrong() -> None:
     answers = judged_answers(3_000, 1)
     opinions = [truth_about(*one) for one in answers[:300]]
     rows = corrected_rows(SPEC, framed(answers), opinions, version_of)
-    assert [row.category for row in rows] == ["all", "color", "entity"]
+    assert [(row.version, row.category) for row in rows] == [
+        (version, category) for version in ("", "*") for category in ("all", "color", "entity")
+    ]
     whole = rows[0]
     true = sum(sum(wrong) for _, wrong in answers) / sum(len(wrong) for _, wrong in answers)
     assert whole.judged.low > true + 0.05

@@ -100,15 +100,13 @@ def corrected_metrics(metrics: Metrics, rows: Sequence[CorrectedRow]) -> None:
 def corrected_rows(
     spec: QueueSpec, frame: Frame, opinions: Iterable[OpinionGiven], version_of: VersionOf
 ) -> list[CorrectedRow]:
-    """By model, version and set of judges; where a model has several versions also of all together.
+    """By model, version and set of judges, and for `*` of all versions together.
 
     An opinion that no rule drew counts nowhere. Several of one answer count as one, their mean. Of those that
     were drawn only some may have an opinion yet: then each was less likely to have one, all alike.
     """
     populations: dict[tuple[str, str, str, str, str], WeightedSums] = {}
-    versions: dict[tuple[str, str, str], set[str]] = defaultdict(set)
     for (model, version, protocol, judges, category), sums in frame.sums.items():
-        versions[model, protocol, judges].add(version)
         for name in (version, EVERY_VERSION):
             merged = populations.setdefault((model, name, protocol, judges, category), WeightedSums())
             merged.merge(_copied(sums))
@@ -121,9 +119,6 @@ def corrected_rows(
     for by, answers in given.items():
         done = min(1.0, len(answers) / frame.drawn) if frame.drawn else 1.0
         for (model, version, protocol, judges, category), population in sorted(populations.items()):
-            several = len(versions[model, protocol, judges]) > 1
-            if version == EVERY_VERSION and not several:
-                continue
             labelled = [
                 _labelled(each, category, done)
                 for (_, fingerprint), each in answers.items()

@@ -19,7 +19,7 @@ class CorrectedRow(msgspec.Struct, frozen=True, kw_only=True):
 
     `judged` is the first judges' rate of these, `corrected` what those who gave `opinions`, people or a
     better model, would find in all of them, `labels_alone` what their opinions tell without the first judges.
-    `version` is `*` where several are taken together. A queue is `whole` when it was drawn from all of the
+    `version` is `*` where all are taken together. A queue is `whole` when it was drawn from all of the
     model's answers, or all after a time. `for_half` is how many more opinions would halve the interval, None
     where no number would. Without a number there is a `reason`.
     """
@@ -48,8 +48,12 @@ def corrected_table(rows: Sequence[CorrectedRow]) -> Table:
         ["model"],
         *("by", "opinions", "first\njudges", "corrected", "opinions\nalone", "to halve"),
     )
-    for row in rows:
-        if row.category != "all":
+    told = [row for row in rows if row.category == "all"]
+    for row in told:
+        named = (row.queue, row.model, row.protocol, row.fingerprint, row.by)
+        versions = sum((one.queue, one.model, one.protocol, one.fingerprint, one.by) == named for one in told)
+        # One version, and all of them.
+        if versions == 2 and row.version != EVERY_VERSION:
             continue
         version = "" if row.version in ("", EVERY_VERSION) else f" · {row.version}"
         table.add_row(
