@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 
+from groundwatch.annotation.agreement import AgreementReader, agreement_metrics, write_agreement
 from groundwatch.annotation.corrected import (
     CorrectedRates,
     compute_corrected,
@@ -37,6 +38,7 @@ class AnnotationService:
     def __init__(self, settings: Settings, bus: Bus, metrics: Metrics) -> None:
         self._bus = bus
         self._metrics = metrics
+        self._agreement = AgreementReader(bus)
         self._version_tags = tuple(settings.telemetry.version_tags)
         self._items = Items(bus)
         self._queues = Queues(bus, self._items)
@@ -94,7 +96,7 @@ class AnnotationService:
             await asyncio.sleep(ROUND_SECONDS)
 
     async def _correct(self) -> None:
-        """Write down the corrected rates, soon after each opinion."""
+        """Write down the corrected rates and who agrees with whom, soon after each opinion."""
         known, computed = (0, 0), 0.0
         while True:
             at = await Opinions(self._bus).position()
@@ -102,6 +104,10 @@ class AnnotationService:
                 rows = await compute_corrected(self._bus, self._version_of)
                 await write_corrected(self._bus, CorrectedRates(at=time.time(), rows=rows))
                 corrected_metrics(self._metrics, rows)
+                if at != known:
+                    agreement = await self._agreement.compute(time.time())
+                    await write_agreement(self._bus, agreement)
+                    agreement_metrics(self._metrics, agreement)
                 known, computed = at, time.monotonic()
             await asyncio.sleep(ROUND_SECONDS)
 

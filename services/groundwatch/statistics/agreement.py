@@ -150,3 +150,25 @@ def calibration(
         binned.setdefault(min(int(chance * bins), bins - 1), []).append(chance - true)
     brier = sum((chance - true) ** 2 for chance, true in pairs) / len(pairs)
     return brier, sum(abs(sum(one)) for one in binned.values()) / len(pairs)
+
+
+Table = tuple[int, int, int, int]
+"""Of one answer: facts that both call wrong, only the first does, only the second does, and neither."""
+
+
+def cohen_kappa(tables: Sequence[Table], *, seed: int = 0, resamples: int = 500) -> Interval | None:
+    """Cohen's κ (1960) of two judges, with its bootstrap interval over answers; `n` is how many answers.
+
+    None where it is undefined: no fact, or one label everywhere.
+    """
+
+    def statistic(drawn: Sequence[Table]) -> float | None:
+        both, first, second, neither = (sum(column) for column in zip(*drawn, strict=True))
+        total: int = both + first + second + neither
+        if not total:
+            return None
+        one, other = (both + first) / total, (both + second) / total
+        expected = one * other + (1 - one) * (1 - other)
+        return ((both + neither) / total - expected) / (1 - expected) if expected < 1 else None
+
+    return bootstrap(tables, statistic, seed=seed, resamples=resamples)

@@ -76,6 +76,7 @@ ROUTES: dict[tuple[str, str], Need] = {
     ("POST", "/v1/queues/{name}/items/{key}/opinion"): REVIEW,
     ("POST", "/v1/queues/{name}/items/{key}/release"): REVIEW,
     ("GET", "/v1/opinions"): VIEW,
+    ("GET", "/v1/agreement"): Need("viewer", "the agreement of judges and people"),
     ("POST", "/v1/opinions"): OPERATE,
     # Pages, and what they load.
     ("GET", "/"): Need("viewer", "the page", page=True),

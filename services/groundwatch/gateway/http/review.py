@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from groundwatch.annotation.agreement import read_agreement
 from groundwatch.annotation.files import Format, lines_of, opinions_in
 from groundwatch.annotation.frames import Frames
 from groundwatch.annotation.items import Item, Items
@@ -105,6 +106,7 @@ class ReviewRoutes:
             Route(f"{item}/draft", self._answered(self.draft), methods=["PUT"]),
             Route(f"{item}/opinion", self._answered(self.opinion), methods=["POST"]),
             Route(f"{item}/release", self._answered(self.release), methods=["POST"]),
+            Route("/v1/agreement", self._answered(self.agreement), methods=["GET"]),
             Route("/v1/opinions", self._answered(self.export), methods=["GET"]),
             Route("/v1/opinions", self._answered(self.take), methods=["POST"]),
         ]
@@ -227,6 +229,10 @@ class ReviewRoutes:
             ),
         )
         return json({"stored": stored is Stored.NEW, **_compared(facts, outcome)})
+
+    async def agreement(self, request: Request) -> Response:
+        """How far judges agree with people, and people with each other, of all tenants."""
+        return json(await read_agreement(self._core.bus), headers={"Cache-Control": "no-store"})
 
     async def export(self, request: Request) -> Response:
         """Opinions, the last of each reviewer about each answer, one a line."""

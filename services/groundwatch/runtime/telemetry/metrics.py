@@ -272,6 +272,7 @@ class Metrics:
     corrected_rate_low: Gauge
     corrected_rate_high: Gauge
     corrected_opinions: Gauge
+    agreement: Gauge
     archive_rows: Counter
     archive_failures: Counter
     archive_unreadable: Counter

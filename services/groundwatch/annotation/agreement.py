@@ -1,0 +1,210 @@
+"""How far first judges agree with people, and people with each other, fact by fact, as opinions come in."""
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from groundwatch.annotation.opinions import ALL, Opinions
+from groundwatch.errors import UNDECODED, MissingExtraError
+from groundwatch.events import Decision, OpinionGiven, ResponseScored
+from groundwatch.runtime.delivery.bus import ENCODER, Bus
+from groundwatch.runtime.stores.buckets import Bucket
+from groundwatch.runtime.telemetry.logs import logger
+from groundwatch.runtime.telemetry.metrics import Metrics
+from groundwatch.statistics.agreement import Table, cohen_kappa, fleiss_kappa, krippendorff_alpha
+from groundwatch.statistics.intervals import Interval, RatioSums, cluster_rate
+from groundwatch.topology import OUTCOMES, QUEUES_BUCKET, subject_of
+
+KEY = "agreement"
+REMEMBERED = 100_000
+RESAMPLES = 500
+
+Verdicts = tuple[tuple[Decision, int], ...]
+"""Of an outcome's claims, in their order, with a hash of the text."""
+
+
+class JudgeAgreement(msgspec.Struct, frozen=True, kw_only=True):
+    """A set of first judges against people, over facts that both decided; what a fact that does not hold is
+    called, is counted: `precision` of those that the judges refuted, `recall` of those that people did."""
+
+    protocol: str
+    fingerprint: str
+    category: str
+    answers: int
+    facts: int
+    kappa: Interval | None
+    f1: Interval | None
+    precision: Interval | None
+    recall: Interval | None
+
+
+class ReviewerAgreement(msgspec.Struct, frozen=True, kw_only=True):
+    """People against each other, over facts that at least two decided.
+
+    `fleiss` is over those with as many reviewers as most have.
+    """
+
+    protocol: str
+    category: str
+    facts: int
+    reviewers: int
+    fleiss: Interval | None
+    alpha: Interval | None
+
+
+class Agreement(msgspec.Struct, frozen=True, kw_only=True):
+    at: float = 0.0
+    judges: tuple[JudgeAgreement, ...] = ()
+    reviewers: tuple[ReviewerAgreement, ...] = ()
+
+
+_DECODER = msgspec.json.Decoder(Agreement)
+
+
+async def read_agreement(bus: Bus) -> Agreement:
+    """What the annotation service wrote down last. Raises `Unavailable`."""
+    found = await Bucket(bus, QUEUES_BUCKET).get(KEY)
+    if found is None:
+        return Agreement()
+    try:
+        return _DECODER.decode(found.data)
+    except UNDECODED as error:
+        logger.warning("agreement.unreadable", error=str(error))
+        return Agreement()
+
+
+async def write_agreement(bus: Bus, agreement: Agreement) -> None:
+    bucket = Bucket(bus, QUEUES_BUCKET)
+    found = await bucket.get(KEY)
+    await bucket.put(KEY, ENCODER.encode(agreement), found.revision if found is not None else 0)
+
+
+class AgreementReader:
+    """Remembers what judges said of the answers that have opinions."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._known: dict[tuple[str, str, str], Verdicts] = {}
+
+    async def compute(self, at: float) -> Agreement:
+        """Over all opinions of people that are kept. Raises `Unavailable`."""
+        opinions = [one for one in await Opinions(self._bus).latest() if one.judge is None and one.facts]
+        for opinion in opinions:
+            if _place(opinion) not in self._known and len(self._known) < REMEMBERED:
+                self._known[_place(opinion)] = await self._verdicts(opinion)
+        return await asyncio.to_thread(agreement_of, opinions, dict(self._known), at)
+
+    async def _verdicts(self, opinion: OpinionGiven) -> Verdicts:
+        """None of an answer that is kept no longer."""
+        subject = subject_of("outcome", opinion.run, opinion.protocol, opinion.key)
+        found = await self._bus.history.last(OUTCOMES, subject)
+        if found is None:
+            return ()
+        return verdicts_of(msgspec.json.decode(found.data, type=ResponseScored))
+
+
+def verdicts_of(outcome: ResponseScored) -> Verdicts:
+    return tuple((one.decision, hash(one.text)) for one in outcome.claims)
+
+
+def agreement_of(
+    opinions: Iterable[OpinionGiven], verdicts: Mapping[tuple[str, str, str], Verdicts], at: float = 0.0
+) -> Agreement:
+    """By protocol and category, and of first judges by their set. Facts that a reviewer added, removed or
+    wrote anew have no verdict to be held against."""
+    judged: dict[tuple[str, str, str], dict[str, Counter[tuple[bool, bool]]]] = defaultdict(dict)
+    labels: dict[tuple[str, str], dict[tuple[str, int], Counter[bool]]] = defaultdict(dict)
+    for opinion in opinions:
+        claims = verdicts.get(_place(opinion), ())
+        for fact in opinion.facts:
+            if fact.claim is None or fact.removed or fact.decision is Decision.UNDECIDED:
+                continue
+            wrong = fact.decision is Decision.REFUTED
+            judge, text = claims[fact.claim] if fact.claim < len(claims) else (Decision.UNDECIDED, 0)
+            if claims and text != hash(fact.text):
+                continue
+            for category in (ALL, fact.category):
+                of_fact = labels[opinion.protocol, category].setdefault((opinion.key, fact.claim), Counter())
+                of_fact[wrong] += 1
+                if judge is not Decision.UNDECIDED:
+                    pair = (wrong, judge is Decision.REFUTED)
+                    group = judged[opinion.protocol, opinion.fingerprint, category]
+                    group.setdefault(opinion.key, Counter())[pair] += 1
+    return Agreement(
+        at=at,
+        judges=tuple(_judges(*name, found) for name, found in sorted(judged.items())),
+        reviewers=tuple(
+            row for name, found in sorted(labels.items()) if (row := _reviewers(*name, found)) is not None
+        ),
+    )
+
+
+def _judges(
+    protocol: str, fingerprint: str, category: str, answers: Mapping[str, Counter[tuple[bool, bool]]]
+) -> JudgeAgreement:
+    tables: list[Table] = [
+        (one[True, True], one[True, False], one[False, True], one[False, False]) for one in answers.values()
+    ]
+    precision, recall, f1 = RatioSums(), RatioSums(), RatioSums()
+    for both, people, judge, _ in tables:
+        precision.add(both, both + judge)
+        recall.add(both, both + people)
+        f1.add(2 * both, 2 * both + people + judge)
+    return JudgeAgreement(
+        protocol=protocol,
+        fingerprint=fingerprint,
+        category=category,
+        answers=len(tables),
+        facts=sum(map(sum, tables)),
+        kappa=cohen_kappa(tables, resamples=RESAMPLES),
+        f1=cluster_rate(f1),
+        precision=cluster_rate(precision),
+        recall=cluster_rate(recall),
+    )
+
+
+def _reviewers(
+    protocol: str, category: str, facts: Mapping[tuple[str, int], Counter[bool]]
+) -> ReviewerAgreement | None:
+    items = [(one[True], one[False]) for one in facts.values() if one.total() > 1]
+    if not items:
+        return None
+    most = Counter(map(sum, items)).most_common(1)[0][0]
+    try:
+        fleiss = fleiss_kappa([one for one in items if sum(one) == most], resamples=RESAMPLES)
+    except MissingExtraError:
+        fleiss = None
+    return ReviewerAgreement(
+        protocol=protocol,
+        category=category,
+        facts=len(items),
+        reviewers=most,
+        fleiss=fleiss,
+        alpha=krippendorff_alpha(items, resamples=RESAMPLES),
+    )
+
+
+def agreement_metrics(metrics: Metrics, agreement: Agreement) -> None:
+    """κ, F1, precision, recall and α with their limits; what is undefined is not shown."""
+    metrics.agreement.clear()
+    rows = [
+        (one.protocol, one.fingerprint, one.category, name, getattr(one, name))
+        for one in agreement.judges
+        for name in ("kappa", "f1", "precision", "recall")
+    ]
+    rows += [
+        (one.protocol, "", one.category, name, getattr(one, name))
+        for one in agreement.reviewers
+        for name in ("fleiss", "alpha")
+    ]
+    for protocol, judges, category, measure, found in rows:
+        if found is not None:
+            for number in ("value", "low", "high", "n"):
+                shown = metrics.agreement.labels(protocol, judges, category[:128], measure, number)
+                shown.set(getattr(found, number))
+
+
+def _place(opinion: OpinionGiven) -> tuple[str, str, str]:
+    return opinion.run, opinion.protocol, opinion.key

@@ -1,0 +1,112 @@
+"""Agreement as opinions come in: judges against people, people against each other."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+from tests.annotation.conftest import Publish, outcome
+from tests.annotation.test_corrected import judged_answers, truth_about
+from tests.annotation.test_service import running
+from tests.conftest import BusFactory
+
+from groundwatch.annotation.agreement import (
+    agreement_metrics,
+    agreement_of,
+    read_agreement,
+    verdicts_of,
+)
+from groundwatch.annotation.opinions import Opinions
+from groundwatch.events import Decision, Judge, OpinionGiven, ResponseScored
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.telemetry.metrics import Metrics
+from groundwatch.statistics.agreement import cohen_kappa
+
+
+def known(*events: ResponseScored):
+    return {(one.run, one.protocol, one.key): verdicts_of(one) for one in events}
+
+
+def test_precision_and_recall_are_of_what_does_not_hold() -> None:
+    # The judge refutes the last two facts, people the second and the last.
+    event = outcome("a", (0.9, 0.8, 0.2, 0.1))
+    opinion = truth_about(event, [False, True, False, True])
+    (whole, *_) = agreement_of([opinion], known(event)).judges
+    assert (whole.category, whole.answers, whole.facts) == ("all", 1, 4)
+    assert (whole.precision.value, whole.recall.value, whole.f1.value) == (0.5, 0.5, 0.5)
+    assert whole.kappa.value == pytest.approx(0)
+    assert whole.fingerprint == opinion.fingerprint
+
+
+def test_kappa_is_that_of_scikit_learn() -> None:
+    metrics = pytest.importorskip("sklearn.metrics")
+    found = cohen_kappa([(3, 1, 0, 4), (0, 2, 1, 6), (1, 0, 0, 9)])
+    first = [1] * 7 + [0] * 20
+    second = [1] * 4 + [0] * 3 + [1] + [0] * 19
+    assert found.value == pytest.approx(metrics.cohen_kappa_score(first, second))
+    assert found.low <= found.value <= found.high
+    assert cohen_kappa([(0, 0, 0, 5)]) is None and cohen_kappa([]) is None
+
+
+def test_what_has_no_verdict_to_be_held_against_counts_nowhere() -> None:
+    event = outcome("a", (0.9, 0.2))
+    opinion = truth_about(event, [False, True])
+    first, second = opinion.facts
+
+    def facts_of(*facts) -> int:
+        told = agreement_of([msgspec.structs.replace(opinion, facts=facts)], known(event)).judges
+        return told[0].facts if told else 0
+
+    assert facts_of(first, second) == 2
+    assert facts_of(msgspec.structs.replace(first, removed=True), second) == 1
+    assert facts_of(msgspec.structs.replace(first, claim=None), second) == 1
+    assert facts_of(msgspec.structs.replace(first, text="another"), second) == 1
+    assert facts_of(msgspec.structs.replace(first, decision=Decision.UNDECIDED), second) == 1
+    assert facts_of(msgspec.structs.replace(first, claim=7), second) == 1
+
+
+def test_reviewers_among_each_other_and_metrics() -> None:
+    answers = judged_answers(40, 3)
+    opinions: list[OpinionGiven] = []
+    for event, wrong in answers:
+        opinions += [truth_about(event, wrong, name) for name in ("ann", "ben")]
+    found = agreement_of(opinions, known(*(event for event, _ in answers)))
+    whole = found.reviewers[0]
+    assert (whole.category, whole.reviewers, whole.alpha.value) == ("all", 2, pytest.approx(1))
+    assert whole.fleiss is None or whole.fleiss.value == pytest.approx(1)
+    metrics = Metrics()
+    agreement_metrics(metrics, found)
+    labels = {"protocol": "faithscore", "category": "all", "number": "value"}
+    judges = {"judges": found.judges[0].fingerprint, "measure": "kappa"}
+    assert (
+        metrics.registry.get_sample_value("groundwatch_agreement", labels | judges)
+        == found.judges[0].kappa.value
+    )
+    alpha = metrics.registry.get_sample_value(
+        "groundwatch_agreement", labels | {"judges": "", "measure": "alpha"}
+    )
+    assert alpha == whole.alpha.value
+
+
+@pytest.mark.usefixtures("clean_streams")
+async def test_the_service_tells_it_after_an_opinion(
+    bus: Bus, bus_factory: BusFactory, publish: Publish
+) -> None:
+    answers = judged_answers(12, 5)
+    await publish([event for event, _ in answers])
+    reviewer = await bus_factory("gateway")
+    for event, wrong in answers:
+        await Opinions(reviewer).give(truth_about(event, wrong, probability=0.0))
+    model = Judge(engine="llm")
+    told = msgspec.structs.replace(truth_about(*answers[0]), reviewer="judge:x", judge=model)
+    await Opinions(reviewer).give(told)
+    async with running(bus):
+        for _ in range(200):
+            found = await read_agreement(reviewer)
+            if found.judges:
+                break
+            await asyncio.sleep(0.1)
+    assert found.judges[0].answers == 12
+    assert found.judges[0].facts == sum(len(wrong) for _, wrong in answers)
+    assert found.judges[0].recall.value > found.judges[0].precision.value
