@@ -43,6 +43,7 @@ GET     /runs/{name}                    viewer      all tenants
 GET     /review/{name}                  reviewer    shared
 GET     /static/{name}                  anybody
 GET     /static/{version}/{name}        anybody
+GET     /v1/agreement                   viewer      all tenants
 GET     /v1/alarms                      viewer      all tenants
 GET     /v1/answers                     viewer
 GET     /v1/images/{sha256}             viewer      shared
