@@ -12,6 +12,8 @@ from tests.annotation.conftest import outcome
 from tests.runtime.conftest import eventually
 from tests.support.secured import Secured, secured
 
+from groundwatch.annotation.agreement import read_agreement
+from groundwatch.annotation.corrected import read_corrected
 from groundwatch.annotation.frames import Frames
 from groundwatch.annotation.opinions import Opinions, opinion_on
 from groundwatch.annotation.queues import Queues, QueueSpec
@@ -20,7 +22,7 @@ from groundwatch.archive.events import Events
 from groundwatch.archive.service import ArchiveService
 from groundwatch.erasure.erasing import Eraser
 from groundwatch.erasure.finding import Stores, subject
-from groundwatch.events import in_partition
+from groundwatch.events import Decision, FactOpinion, in_partition
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.outcomes import outgoing
 from groundwatch.runtime.settings import ArchiveSettings, Settings
@@ -72,10 +74,19 @@ async def test_each_user_has_the_rights_that_it_needs(server: Secured, tmp_path:
         assert held is not None
         await queues.items.save_draft("all", held.key, "ann", {"mark": 1})
         (event,) = (one for one in events if one.key == held.key)
-        said = opinion_on(event, reviewer="ann", facts=(), given_at=1.0, queue="all", mark=2)
+        fact = FactOpinion(text="fact 0", category="entity", decision=Decision.REFUTED, claim=0)
+        said = opinion_on(
+            event, reviewer="ann", facts=(fact,), given_at=1.0, queue="all", mark=2, probability=1.0
+        )
         await queues.items.complete("all", held.key, said)
         assert (await Opinions(cli).latest())[0].mark == 2
         assert await Opinions(cli).of(in_partition(held.key, 0), "faithscore") == [said]
+
+        async def computed() -> bool:
+            rates, agreement = await read_corrected(cli), await read_agreement(gateway)
+            return any(row.opinions for row in rates.rows) and bool(agreement.judges)
+
+        await eventually(computed, within=30)
         settings = Settings(archive=ArchiveSettings(url=str(tmp_path / "archive"), flush_seconds=0.2))
         archiving = ArchiveService(settings, archive, Metrics())
         await archiving.start()
