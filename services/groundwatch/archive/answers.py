@@ -49,7 +49,7 @@ from groundwatch.reporting.answers import (
 from groundwatch.runtime.settings import ArchiveSettings
 from groundwatch.times import moment_of
 
-SEARCH_SECONDS = 2.0
+SEARCH_SECONDS = 5.0
 """After which a search is given up."""
 
 WORDS_SECONDS = 0.06
