@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from groundwatch.annotation.agreement import AgreementReader, agreement_metrics, write_agreement
 from groundwatch.annotation.corrected import (
@@ -39,10 +39,9 @@ class AnnotationService:
         self._bus = bus
         self._metrics = metrics
         self._agreement = AgreementReader(bus)
-        self._version_tags = tuple(settings.telemetry.version_tags)
         self._items = Items(bus)
         self._queues = Queues(bus, self._items)
-        self._reader = QueueReader(bus, self._items, self._version_of)
+        self._reader = QueueReader(bus, self._items, metrics.version_of)
         self._drawn: set[str] = set()
         self._fault = ""
         self._tasks = [
@@ -101,7 +100,7 @@ class AnnotationService:
         while True:
             at = await Opinions(self._bus).position()
             if at != known or time.monotonic() - computed >= CORRECTED_SECONDS:
-                rows = await compute_corrected(self._bus, self._version_of)
+                rows = await compute_corrected(self._bus, self._metrics.version_of)
                 await write_corrected(self._bus, CorrectedRates(at=time.time(), rows=rows))
                 corrected_metrics(self._metrics, rows)
                 if at != known:
@@ -117,12 +116,9 @@ class AnnotationService:
         found = []
         for spec in specs:
             if spec.rule == "uncertain" and not spec.mean_uncertainty:
-                mean = await mean_uncertainty(self._bus, spec, self._version_of)
+                mean = await mean_uncertainty(self._bus, spec, self._metrics.version_of)
                 if mean is None and waiting:
                     continue
                 spec = await self._queues.set_mean(spec.name, mean or 0.0)
             found.append(spec)
         return found
-
-    def _version_of(self, tags: Mapping[str, str]) -> str:
-        return next((tags[tag] for tag in self._version_tags if tags.get(tag)), "")

@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from functools import reduce
 from itertools import groupby, islice
 from typing import Any
 
@@ -24,10 +21,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
+from groundwatch.archive.answer_files import NAMES, complete, present, rows_at, rows_of_key
 from groundwatch.archive.archive import Archive
 from groundwatch.archive.events import Events
 from groundwatch.archive.rows import event_of
 from groundwatch.archive.store import File, Snapshot, Store, plain_errors
+from groundwatch.archive.word_search import WordSearch
 from groundwatch.errors import TransientError, UsageError
 from groundwatch.events import ResponseScored
 from groundwatch.reporting.answers import (
@@ -52,18 +51,6 @@ from groundwatch.times import moment_of
 SEARCH_SECONDS = 5.0
 """After which a search is given up."""
 
-WORDS_SECONDS = 0.06
-"""How long a search waits for words to be looked for."""
-
-WORDS_GO_ON_SECONDS = 3.0
-"""How long that goes on for who may ask again."""
-
-WORDS_WAITING = 8
-"""Searches for different words, one of which is looked for at a time."""
-
-KEPT_PLACES = 2_000_000
-"""Places of words that are remembered, of all searches together."""
-
 EVENTS_FRESH_SECONDS = 3.0
 
 OTHERS = -(2**63)
@@ -71,15 +58,11 @@ OTHERS = -(2**63)
 
 MOST_BITS = 62
 
-NAMES = ("run", "tenant", "model", "version", "protocol", "outcome", "reason")
-"""Columns of which each combination is kept once."""
-
 _READ = [
     *("sequence", "stream", "response_id", "key", "recorded_at", "scored_at", "tags", "score"),
     *("supported", "refuted", "units", "claims", "images"),
     *NAMES,
 ]
-_TEXTS = ["units.list.element.text", "claims.list.element.text"]
 
 _TABLES = """
 CREATE TABLE {0}.names (name INTEGER, run VARCHAR, tenant VARCHAR, model VARCHAR, version VARCHAR,
@@ -117,17 +100,6 @@ FROM (
 """
 
 
-class _Words:
-    """Where words stand, file by file; found by a thread that goes on for who asks again."""
-
-    def __init__(self) -> None:
-        self.places: dict[int, pa.Array] = {}
-        self.news = threading.Condition()
-        self.running = False
-        self.asked = 0.0
-        self.failed: Exception | None = None
-
-
 class ArchivedAnswers:
     """`groundwatch.reporting.answers.Archived` over an archive."""
 
@@ -154,10 +126,7 @@ class ArchivedAnswers:
         self._probe: DeltaTable | None = None
         self._complete = False
         self._unpacked = False
-        self._words: OrderedDict[tuple[str, ...], _Words] = OrderedDict()
-        self._lock = threading.Lock()
-        self._looking = ThreadPoolExecutor(1, "answers-words")
-        self._waiting = 0
+        self._words = WordSearch(self._archive)
         self._closed = False
 
     @property
@@ -166,7 +135,7 @@ class ArchivedAnswers:
 
     def close(self) -> None:
         self._closed = True
-        self._looking.shutdown(wait=False, cancel_futures=True)
+        self._words.close()
 
     def look(self) -> None:
         with self._read_errors():
@@ -236,7 +205,7 @@ class ArchivedAnswers:
         searched_to = None
         duck = self._duck.cursor()
         if query.words:
-            places, searched_to = self._with_words(query)
+            places, searched_to = self._words.find(query, dict(self._files))
             if not len(places):
                 return Found([], searched_to)
             duck.register("places", places)
@@ -281,7 +250,7 @@ class ArchivedAnswers:
         store = self._archive.store
         if store.folder is None:
             found: list[dict[str, Any]] = []
-            for rows in _rows_at(store, file, places):
+            for rows in rows_at(store, file, places):
                 found += rows.to_pylist(maps_as_pydicts="strict")
             return found
         # It decodes no other rows; Arrow decodes all of a row group.
@@ -295,7 +264,7 @@ class ArchivedAnswers:
     def _of_key(self, store: Store, file: File, key: str) -> list[dict[str, Any]]:
         """The messages of a response in a file."""
         if store.folder is None:
-            return list(_of_key(store, file, key))
+            return list(rows_of_key(store, file, key))
         return self._queried(
             "SELECT subject, time, data FROM read_parquet(?, hive_partitioning = false) WHERE key = ?",
             [str(store.folder / file.path), key],
@@ -365,7 +334,7 @@ class ArchivedAnswers:
             parquet = pq.ParquetFile(opened)
             place = 0
             for group in range(parquet.num_row_groups):
-                rows = _complete(parquet.read_row_group(group, _present(parquet, _READ), use_threads=False))
+                rows = complete(parquet.read_row_group(group, present(parquet, _READ), use_threads=False))
                 self._add_names(duck, rows)
                 self._add_pairs(rows)
                 places = pa.array(range(place, place + len(rows)), pa.int32())
@@ -422,77 +391,6 @@ class ArchivedAnswers:
             if all(combination[at] == value for at, value in same)
         ]
 
-    def _with_words(self, query: AnswerQuery) -> tuple[pa.Table, float | None]:
-        """Where all the words stand, as far as that is known in time, and since when it is known.
-
-        Who asks again soon is told more.
-        """
-        with self._lock:
-            words = self._words.pop(query.words, None) or _Words()
-            self._words[query.words] = words
-            while len(self._words) > 1 and self._remembered() > KEPT_PLACES:
-                self._words.popitem(last=False)
-        files = [(number, file) for number, file in list(self._files.items()) if _covers(query, file)]
-        files.sort(key=lambda one: (one[1].day, one[0]), reverse=True)
-        deadline = time.monotonic() + WORDS_SECONDS
-        with words.news:
-            words.asked = time.monotonic()
-            left = any(number not in words.places for number, _ in files)
-            # Where many look for words already, who asks again may have a turn.
-            if left and not words.running and self._waiting < WORDS_WAITING:
-                self._waiting += 1
-                words.running = True
-                self._looking.submit(self._look, query.words, words, files)
-            while words.running and (seconds := deadline - time.monotonic()) > 0:
-                words.news.wait(seconds)
-            known = dict(words.places)
-            failed, words.failed = words.failed, None
-        if failed is not None:
-            raise failed
-        searched, searched_to = [], None
-        for number, file in files:
-            if number in known:
-                searched.append((number, known[number]))
-            elif searched_to is None or query.order == "newest":
-                searched_to = _end(file)
-                if query.order == "newest":
-                    break
-        columns = (
-            [
-                pa.concat_arrays(
-                    [pa.repeat(pa.scalar(number, pa.int32()), len(at)) for number, at in searched]
-                ),
-                pa.concat_arrays([at.cast(pa.int32()) for _, at in searched]),
-            ]
-            if searched
-            else [pa.array([], pa.int32())] * 2
-        )
-        return pa.table(columns, ["file", "place"]), searched_to
-
-    def _remembered(self) -> int:
-        return sum(len(at) for words in self._words.values() for at in list(words.places.values()))
-
-    def _look(self, wanted: tuple[str, ...], words: _Words, files: Sequence[tuple[int, File]]) -> None:
-        try:
-            for number, file in files:
-                if self._closed or time.monotonic() > words.asked + WORDS_GO_ON_SECONDS:
-                    return
-                if number not in words.places:
-                    places = _places(self._archive.store, file, wanted)
-                    with words.news:
-                        words.places[number] = places
-                        words.news.notify_all()
-        except FileNotFoundError:
-            # It was replaced meanwhile, and the next refresh knows the one in its place.
-            return
-        except Exception as error:
-            words.failed = TransientError(f"the archive at {self._archive.url} cannot be read: {error}")
-        finally:
-            self._waiting -= 1
-            with words.news:
-                words.running = False
-                words.news.notify_all()
-
     @contextmanager
     def _read_errors(self) -> Iterator[None]:
         try:
@@ -536,84 +434,3 @@ def _in_time(duck: duckdb.DuckDBPyConnection) -> Iterator[None]:
         raise TooSlow("this takes too long: narrow it, by time, model or protocol") from error
     finally:
         timer.cancel()
-
-
-def _present(parquet: pq.ParquetFile, columns: Sequence[str]) -> list[str]:
-    """Those that the file has: files of before a column was there lack it."""
-    names = set(parquet.schema_arrow.names)
-    return [name for name in columns if name.partition(".")[0] in names]
-
-
-def _complete(rows: pa.Table) -> pa.Table:
-    """With every column, and a name where one is missing."""
-    for name in NAMES:
-        if name in rows.column_names and rows[name].null_count:
-            at = rows.schema.get_field_index(name)
-            rows = rows.set_column(at, name, pc.fill_null(rows[name], ""))
-    if "images" not in rows.column_names:
-        rows = rows.append_column("images", pa.nulls(len(rows), pa.list_(pa.string())))
-    return rows
-
-
-def _rows_at(store: Store, file: File, places: Sequence[int]) -> Iterator[pa.Table]:
-    """These rows of a file, row group by row group."""
-    with store.files.open_input_file(file.path) as opened:
-        parquet = pq.ParquetFile(opened)
-        first = 0
-        for group in range(parquet.num_row_groups):
-            end = first + parquet.metadata.row_group(group).num_rows
-            if inside := [place - first for place in places if first <= place < end]:
-                yield parquet.read_row_group(group, use_threads=False).take(pa.array(inside))
-            first = end
-
-
-def _of_key(store: Store, file: File, key: str) -> Iterator[dict[str, Any]]:
-    with store.files.open_input_file(file.path) as opened:
-        parquet = pq.ParquetFile(opened)
-        for group in range(parquet.num_row_groups):
-            keys = parquet.read_row_group(group, ["key"], use_threads=False)["key"]
-            at = pc.indices_nonzero(pc.equal(keys, key))
-            if len(at):
-                yield from (
-                    parquet.read_row_group(group, ["subject", "time", "data"], use_threads=False)
-                    .take(at)
-                    .to_pylist()
-                )
-
-
-def _places(store: Store, file: File, words: Sequence[str]) -> pa.Array:
-    """The rows of a file in which each of these words stands somewhere."""
-    found = []
-    with store.files.open_input_file(file.path) as opened:
-        parquet = pq.ParquetFile(opened)
-        first = 0
-        for group in range(parquet.num_row_groups):
-            rows = parquet.read_row_group(group, _TEXTS, use_threads=False)
-            masks = [_has(rows, word) for word in words]
-            found.append(pc.add(pc.indices_nonzero(reduce(pc.and_, masks)).cast(pa.int64()), first))
-            first += len(rows)
-    return pa.concat_arrays(found) if found else pa.array([], pa.int64())
-
-
-def _has(rows: pa.Table, word: str) -> pa.Array:
-    """Which rows have a word in one of their texts."""
-    mask = None
-    for name in rows.column_names:
-        column = rows[name].combine_chunks()
-        texts = pc.struct_field(pc.list_flatten(column), "text")
-        at = pc.list_parent_indices(column).filter(pc.match_substring(pc.utf8_lower(texts), word))
-        inside = pc.is_in(pa.array(range(len(rows)), pa.int64()), at.cast(pa.int64()))
-        mask = inside if mask is None else pc.or_(mask, inside)
-    return mask
-
-
-def _covers(query: AnswerQuery, file: File) -> bool:
-    """Whether a file may have something of the time that is asked for; a file of no moment has any."""
-    since = moment_of(query.since).date() - timedelta(days=1) if query.since is not None else file.day
-    until = moment_of(query.until).date() if query.until is not None else file.day
-    return since <= file.day <= until
-
-
-def _end(file: File) -> float:
-    """When the day of a file ends, in seconds since the epoch."""
-    return (file.day - moment_of(0).date() + timedelta(days=1)).total_seconds()

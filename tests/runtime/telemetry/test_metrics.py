@@ -13,8 +13,8 @@ from groundwatch.errors import DecodeError, InputError, TransientError
 from groundwatch.events import Decision, Drawn, Judge, JudgedClaim, OutcomeKind, ResponseScored, Usage
 from groundwatch.ledger.auditing import AuditMetrics
 from groundwatch.runtime.delivery.dead_letters import _kind
-from groundwatch.runtime.telemetry import metrics as metrics_module
-from groundwatch.runtime.telemetry.metrics import ENOUGH, MOMENTS, OTHER, SCOPES, BoundedLabel, Metrics
+from groundwatch.runtime.telemetry.labels import ENOUGH
+from groundwatch.runtime.telemetry.metrics import MOMENTS, SCOPES, Metrics
 
 CLAIM = JudgedClaim(text="x", category="entity", unit=0, decision=Decision.SUPPORTED)
 
@@ -43,11 +43,6 @@ def samples(metrics: Metrics, name: str) -> dict[tuple[str, ...], float]:
         for sample in family.samples
         if sample.name == name
     }
-
-
-def test_names_beyond_the_limit_are_other() -> None:
-    label = BoundedLabel(2)
-    assert [label(name) for name in ("a", "b", "c", "a", "d")] == ["a", "b", OTHER, "a", OTHER]
 
 
 def test_a_caller_cannot_fill_the_memory() -> None:
@@ -217,31 +212,6 @@ def test_tokens_and_cost_are_counted() -> None:
     assert sorted(samples(metrics, "groundwatch_engine_calls_total").values()) == [1.0, 2.0]
     assert list(samples(metrics, "groundwatch_engine_seconds_count").values()) == [3.0]
     assert list(samples(metrics, "groundwatch_engine_seconds_sum").values()) == [pytest.approx(0.6)]
-
-
-def test_a_name_in_use_takes_the_label_of_one_that_came_once() -> None:
-    forgotten: list[str] = []
-    label = BoundedLabel(3, forgotten.append)
-    for number in range(50):
-        label(f"invented-{number}")
-    told = [label("in use") for _ in range(ENOUGH + 5)]
-    assert told[: ENOUGH - 1] == [OTHER] * (ENOUGH - 1)
-    assert set(told[ENOUGH - 1 :]) == {"in use"}
-    assert forgotten == ["invented-0"]
-    for number in range(5_000):
-        label(f"invented-{number}")
-        assert label("in use") == "in use"
-    assert len(label._waiting) <= 3
-    assert len(forgotten) == 1
-
-
-def test_what_came_long_ago_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics_module, "AGE", 20)
-    label = BoundedLabel(2, lambda value: None)
-    for _ in range(200):
-        label("v1")
-    told = [(label("v2"), label("v3")) for _ in range(300)]
-    assert told[-1] == ("v2", "v3")
 
 
 def test_series_of_a_name_that_lost_its_label_end() -> None:

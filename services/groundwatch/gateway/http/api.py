@@ -44,7 +44,7 @@ from groundwatch.gateway.pages.routes import PageRoutes
 from groundwatch.records import Limits
 from groundwatch.runtime.security.same_origin import SameOrigin
 from groundwatch.runtime.stores.losses import MAX_REPORT, REASONS, put_report, read_report
-from groundwatch.runtime.telemetry.metrics import OTHER
+from groundwatch.runtime.telemetry.labels import OTHER
 from groundwatch.runtime.telemetry.server import telemetry_routes
 from groundwatch.topology import HEADER_TRACE
 

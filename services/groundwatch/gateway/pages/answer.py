@@ -32,6 +32,7 @@ from groundwatch.gateway.pages.marking import marked
 from groundwatch.gateway.pages.rendering import NoPage, Pages, answer_address
 from groundwatch.gateway.pages.showing import MOST, visible
 from groundwatch.protocols.base import Stage
+from groundwatch.protocols.triplets import triplet_of
 from groundwatch.runtime.telemetry.logs import logger
 
 SIGNS = {Decision.REFUTED: "✗", Decision.SUPPORTED: "✓", Decision.UNDECIDED: "?"}
@@ -151,6 +152,7 @@ class AnswerPages:
         tenant = "" if caller.only else found.tenant
         version_tags = self._core.answers.version_tags
         reference = response.reference if response is not None else None
+        triplets = triplet_rows(claims, reference) if all(map(triplet_of, claims)) else []
         run = caller.in_words(found.run)
         tabs = [
             Tab(
@@ -197,8 +199,8 @@ class AnswerPages:
             prompt=response.prompt if response is not None else "",
             unanswered=response.unanswered if response is not None else None,
             reference=reference,
-            triplets=triplet_rows(claims, reference) if protocol == "tri-he" else [],
-            graph=reference.triplets[:MANY] if reference is not None and protocol == "tri-he" else (),
+            triplets=triplets,
+            graph=reference.triplets[:MANY] if reference is not None and triplets else (),
             matches=match_rows(judged, reference) if isinstance(judged, ClaimsMatched) else None,
             steps=step_rows(judged, outcome) if isinstance(judged, ChainAdvanced) else [],
             curve=curve(step_rows(judged, outcome)) if isinstance(judged, ChainAdvanced) else "",
