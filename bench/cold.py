@@ -72,6 +72,8 @@ SETTLING_SECONDS = 180.0
 """After which an archive service that has just begun lets what it has archived go, at the soonest."""
 IDLE_SECONDS = 3.0
 STEP_SECONDS = 1.0
+ARCHIVE_STEP_SECONDS = 10.0
+"""Between two looks at the archive: each reads its log."""
 STILL_SECONDS = 600.0
 """How long a step may go on without any progress."""
 
@@ -194,7 +196,9 @@ class Course:
     async def _last(self, stream: str) -> int:
         return (await position_of(self.bus.js, stream)).last
 
-    async def _progressing(self, look: Callable[[], Any], reached: Callable[[Any], bool]) -> None:
+    async def _progressing(
+        self, look: Callable[[], Any], reached: Callable[[Any], bool], step: float = STEP_SECONDS
+    ) -> None:
         before, since = None, time.monotonic()
         while not reached(now := await look()):
             if now != before:
@@ -202,7 +206,7 @@ class Course:
             if time.monotonic() - since > STILL_SECONDS:
                 raise CheckFailed(f"no progress in {STILL_SECONDS:.0f} s, at {now}")
             self.processes.check_archive()
-            await asyncio.sleep(STEP_SECONDS)
+            await asyncio.sleep(step)
 
     async def fill(self, examples: Sequence[Judged]) -> None:
         """Publish all but the ends, as fast as the server takes them."""
@@ -291,7 +295,7 @@ class Course:
         """Wait until the archive has everything."""
         began = time.monotonic()
         last = {stream: end for stream, (_, end) in (await self.positions()).items()}
-        await self._progressing(self._places, lambda places: places == last)
+        await self._progressing(self._places, lambda places: places == last, ARCHIVE_STEP_SECONDS)
         total = time.monotonic() - began
         if "archive" in self.figures:
             return

@@ -31,6 +31,9 @@ MOST_BYTES = 16 * 1024 * 1024
 WAIT = 5.0
 """Seconds without a message after which the server is asked what is the matter."""
 
+TRIES = 5
+"""So often a message that is there is asked for again."""
+
 NOT_FOUND, TOO_MANY, END = "404", "413", "204"
 LEFT, UP_TO = "Nats-Num-Pending", "Nats-UpTo-Sequence"
 """Headers of a batch's end: how many messages of it did not come, and how far who answered had come."""
@@ -67,12 +70,12 @@ async def read_by_sequence(
     headers_only: bool = False,
     most: Callable[[], int] = lambda: MOST,
     size: int = 0,
-    replicas: int = 1,
 ) -> AsyncGenerator[list[Read]]:
     """Every message from `start` to `last`, in order. `size` is about how many bytes one has.
 
-    Any of the `replicas` answers. One that has not come as far says that a message is not there: then the
-    stream's leader is asked, which also tells where the next one is. Raises what NATS raises.
+    Any replica answers, and says that a message is not there also when it has not come as far, or could not
+    read it at that moment. So the stream's leader is asked, which also tells where the next one is, and one
+    that is there after all is asked for again. Raises what NATS raises.
     """
     client = js._nc
     inbox = client.new_inbox()
@@ -84,7 +87,7 @@ async def read_by_sequence(
         news.set()
 
     subscription = await client.subscribe(f"{inbox}.*", cb=arrive)
-    asked, missing = start, 0
+    asked, doubted = start, 0
     try:
         while start <= last:
             room = max(1, min(MOST, most(), MOST_BYTES // (size + 1)))
@@ -102,12 +105,19 @@ async def read_by_sequence(
             while (message := arrived.pop(start, None)) is not None:
                 if (message.headers or {}).get("Status") != NOT_FOUND:
                     messages.append(_read(message, last, headers_only))
-                    start, missing = start + 1, 0
+                    start, doubted = start + 1, 0
                     continue
-                start, missing = start + 1, missing + 1
-                if replicas > 1 or missing > 1:
-                    start = min(last + 1, await _next_of_leader(js, stream, start - 1))
-                    asked = max(asked, start)
+                there = min(last + 1, await _next_of_leader(js, stream, start))
+                if there == start:
+                    doubted += 1
+                    if doubted > TRIES:
+                        raise nats.errors.Error(f"message {start} of {stream} is there, and is not given out")
+                    await client.publish(
+                        f"$JS.API.DIRECT.GET.{stream}", b'{"seq":%d}' % start, f"{inbox}.{start}"
+                    )
+                    break
+                start, doubted = there, 0
+                asked = max(asked, start)
             if messages:
                 yield messages
             for skipped in [sequence for sequence in arrived if sequence < start]:

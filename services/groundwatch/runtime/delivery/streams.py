@@ -290,7 +290,6 @@ async def _get(
         headers_only=headers_only,
         most=most,
         size=info.state.bytes // max(1, info.state.messages),
-        replicas=info.config.num_replicas or 1,
     )
     async with contextlib.aclosing(reading):
         async for messages in reading:
