@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Union
 
 import msgspec
 import pytest
@@ -68,11 +68,14 @@ def _strategy(kind: Any) -> st.SearchStrategy[Any]:
         return events_of(kind)
     arguments = getattr(kind, "__args__", ())
     origin = getattr(kind, "__origin__", None)
+    bounds = [one for one in getattr(kind, "__metadata__", ()) if isinstance(one, msgspec.Meta)]
+    if origin is int and bounds:
+        return st.integers(bounds[0].ge, bounds[0].le)
     if origin is tuple and arguments[-1] is Ellipsis:
         return st.lists(_strategy(arguments[0]), max_size=2).map(tuple)
     if origin is dict:
         return st.dictionaries(text, _strategy(arguments[1]), max_size=2)
-    if origin is None and arguments:
+    if origin in (None, Union) and arguments:
         return st.one_of(*map(_strategy, arguments))
     return st.from_type(kind)
 
@@ -95,7 +98,14 @@ def test_optional_fields_have_defaults_and_are_left_out(event):
     required |= {"holds": True, "start": 0, "end": 0, "label": "descriptive", "decision": "refuted"}
     required |= {"x0": 0.1, "y0": 0.2, "x1": 0.3, "y1": 0.4, "score": 0.9}
     required |= {"unit": 0, "claim": 0, "reference": "dog", "protocol": "p", "outcome": "declined"}
-    required |= {"reason": "refused", "description": "", "length": 3, "base": 0.1, "after": 0.2}
+    required |= {
+        "reason": "refused",
+        "description": "",
+        "reviewer": "ada",
+        "length": 3,
+        "base": 0.1,
+        "after": 0.2,
+    }
     required |= {"judge": {"engine": "rules"}, "response": {"id": "r", "model": "m", "answer": ""}}
     required |= {"extracted": {"response": required["response"], "protocol": "p", "judge": required["judge"]}}
     least = {field.name: required[field.name] for field in msgspec.structs.fields(event) if field.required}

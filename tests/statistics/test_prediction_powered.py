@@ -124,6 +124,9 @@ def _fields(sample: Sample) -> tuple[WeightedSums, Sequence[Labelled]]:
 @given(st.floats(0, 1), st.integers(1, 500), st.floats(1, 5))
 def test_the_score_interval_is_wilsons_where_all_variance_is_of_the_rate(rate, n, quantile) -> None:
     variance = rate * (1 - rate) / n
+    if 0 < min(rate, 1 - rate) < 1e-12:
+        # Too little for the numbers of a computer to tell from nothing.
+        return
     if quantile / 2 * math.sqrt(variance) > min(rate, 1 - rate):
         return
     found, expected = (
