@@ -201,7 +201,7 @@ def test_each_service_has_its_own_seed() -> None:
         if volume["name"] == "nats-seed"
     }
     # The toolbox and `helm test` are both the operator.
-    assert len(seeds) == len(set(seeds.values())) + 1 == len(STAGES) + 9
+    assert len(seeds) == len(set(seeds.values())) + 1 == len(STAGES) + 10
     for name, pod in pods(rendered("auth")):
         variables = {one["name"]: one.get("value") for item in containers(pod) for one in item.get("env", ())}
         if name in seeds:
