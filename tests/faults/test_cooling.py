@@ -24,7 +24,10 @@ from groundwatch.topology import EXTRACTED, OUTCOMES, subject_of
 
 COOLED = (EXTRACTED, OUTCOMES)
 
-LITTLE_BY_LITTLE = "from groundwatch.archive import cooling; cooling.CHUNK, cooling.COOL_SECONDS = 5, 0.02"
+LITTLE_BY_LITTLE = (
+    "from groundwatch.archive import cooling; from groundwatch.runtime.delivery import overwriting; "
+    "overwriting.AT_ONCE, cooling.COOL_SECONDS = 5, 0.02"
+)
 """So that a kill comes in the middle."""
 
 
@@ -64,7 +67,7 @@ async def until_left(bus: Bus, stream: str, sequence: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("clean_streams")
-async def test_an_archive_that_is_killed_while_it_purges_loses_nothing(nats_server, bus, tmp_path):
+async def test_an_archive_that_is_killed_while_it_cools_loses_nothing(nats_server, bus, tmp_path):
     url = str(tmp_path / "archive")
     chance = random.Random(7)
     writer = Writer(nats_server.url, tmp_path, before=LITTLE_BY_LITTLE, hot_days="1e-9")
@@ -92,11 +95,11 @@ async def test_an_archive_that_is_killed_while_it_purges_loses_nothing(nats_serv
 
 
 @pytest.mark.slow
-async def test_a_server_that_is_killed_while_it_is_purged_loses_nothing(
+async def test_a_server_that_is_killed_while_it_is_cooled_loses_nothing(
     own_server: NatsServer, tmp_path, monkeypatch
 ):
     monkeypatch.setattr("groundwatch.archive.cooling.COOL_SECONDS", 0.02)
-    monkeypatch.setattr("groundwatch.archive.cooling.CHUNK", 5)
+    monkeypatch.setattr("groundwatch.runtime.delivery.overwriting.AT_ONCE", 5)
     url = str(tmp_path / "archive")
     bus = Bus(NatsSettings(url=own_server.url), name="test")
     await bus.connect()
