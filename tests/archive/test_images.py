@@ -531,7 +531,7 @@ def half(self, names, **options):
     die()
 
 def after(count):
-    original = overwriting._overwrite
+    original = overwriting._delete
     async def overwrite(*args):
         nonlocal count
         if not count:
@@ -551,11 +551,11 @@ async def main(nats, url, moment, *names):
             ArchivedImages.get = die
         case "removed with its pieces":
             # One image's own message, two pieces, and the message of another.
-            overwriting._overwrite = after(4)
+            overwriting._delete = after(4)
         case "removed before its pieces":
-            overwriting._overwrite = after(1)
+            overwriting._delete = after(1)
         case "removed before one of its pieces":
-            overwriting._overwrite = after(2)
+            overwriting._delete = after(2)
     for name in names:
         event = b'{"images":["' + name.encode() + b'"]}'
         await work.copy([Read(subject="", data=event, headers={}, sequence=1)])

@@ -57,7 +57,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     place = tmp_path / "disk"
     place.mkdir()
     mounting = subprocess.run(
-        ("mount", "-t", "tmpfs", "-o", "size=4g", "tmpfs", str(place)), capture_output=True
+        ("mount", "-t", "tmpfs", "-o", "size=8g", "tmpfs", str(place)), capture_output=True
     )
     if mounting.returncode:
         pytest.skip(f"needs the right to mount: {mounting.stderr.decode().strip()}")
@@ -96,7 +96,7 @@ async def test_a_full_disk_is_told_and_mended_when_there_is_room(
     before = server.pid
     await asyncio.sleep(1.0)
     assert server.pid == before, "there is no room yet"
-    resize(disk, "4g")
+    resize(disk, "8g")
     await eventually(lambda: server.pid not in (None, before) and bus.connected)
     await eventually(lambda: not bus.problems())
     async with asyncio.timeout(20):
