@@ -24,10 +24,7 @@ from groundwatch.topology import EXTRACTED, OUTCOMES, subject_of
 
 COOLED = (EXTRACTED, OUTCOMES)
 
-LITTLE_BY_LITTLE = (
-    "from groundwatch.archive import cooling; from groundwatch.runtime.delivery import overwriting; "
-    "overwriting.AT_ONCE, cooling.COOL_SECONDS = 5, 0.02"
-)
+LITTLE_BY_LITTLE = "from groundwatch.archive import cooling; cooling.COOL_SECONDS = 0.02"
 """So that a kill comes in the middle."""
 
 
@@ -99,7 +96,6 @@ async def test_a_server_that_is_killed_while_it_is_cooled_loses_nothing(
     own_server: NatsServer, tmp_path, monkeypatch
 ):
     monkeypatch.setattr("groundwatch.archive.cooling.COOL_SECONDS", 0.02)
-    monkeypatch.setattr("groundwatch.runtime.delivery.overwriting.AT_ONCE", 5)
     url = str(tmp_path / "archive")
     bus = Bus(NatsSettings(url=own_server.url), name="test")
     await bus.connect()
