@@ -168,3 +168,25 @@ async def test_definitions(bus: Bus) -> None:
         await queues.find("no such")
     await queues.delete("q")
     assert await queues.list() == []
+
+
+async def test_a_queue_that_another_replica_began_and_did_not_draw_is_drawn(
+    bus: Bus, publish: Publish, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await publish(several(30))
+    await Queues(bus).create(QueueSpec(name="q", protocol="faithscore", size=5))
+    save = Frames.save
+    others = 0
+
+    async def after_another(self: Frames, frame: Frame, revision: int) -> int:
+        """The other one writes from where on it draws, and dies."""
+        nonlocal others
+        if not revision and not others:
+            others += 1
+            await save(self, frame, revision)
+        return await save(self, frame, revision)
+
+    monkeypatch.setattr(Frames, "save", after_another)
+    async with running(bus):
+        await frame_of(bus, "q", 30)
+    assert others == 1 and len(await Items(bus).all("q")) == 5

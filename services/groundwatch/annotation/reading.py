@@ -30,6 +30,7 @@ from groundwatch.events import LIVE, ResponseScored, bare_key, in_partition
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.partitioned import last_before
 from groundwatch.runtime.delivery.streams import Position, Read, position_of
+from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.topology import OUTCOMES, PREFIX, parse_subject
 from groundwatch.topology.partitions import stream_in, subjects_in
 
@@ -204,7 +205,7 @@ class QueueReader:
         return [await position_of(self._bus.js, stream) for stream in streams]
 
     async def draw(self, spec: QueueSpec) -> bool:
-        """Draw the items of a queue of a fixed size, unless that was done; whether it is done now.
+        """Draw the items of a queue of a fixed size, unless that was done; whether all is done, by whomever.
 
         Up to where it is drawn from is written down before it is read: whoever draws, and however often,
         draws from the same. Raises as `go_on` does.
@@ -217,7 +218,7 @@ class QueueReader:
             if not (revision := await self._frames.save(frame, 0)):
                 return False
         if frame.complete:
-            return False
+            return True
         poisson: SequentialPoisson[Item] = SequentialPoisson(spec.size)
         for partition, last in frame.sequences.items():
             reading = outcomes_between(self._bus, partition, 1, last, {spec.protocol})
@@ -232,7 +233,10 @@ class QueueReader:
         drawn = poisson.drawn()
         await self._create([msgspec.structs.replace(item, probability=likely) for item, likely in drawn])
         frame.drawn, frame.complete = len(drawn), True
-        return bool(await self._frames.save(frame, revision))
+        if not await self._frames.save(frame, revision):
+            return False
+        logger.info("annotation.drawn", queue=spec.name, items=len(drawn))
+        return True
 
     async def _create(self, items: Sequence[Item]) -> None:
         for begin in range(0, len(items), AT_ONCE):

@@ -90,8 +90,7 @@ class AnnotationService:
                     continue
                 (measured,) = await self._measured([spec], waiting=False)
                 if await self._reader.draw(measured):
-                    logger.info("annotation.drawn", queue=spec.name)
-                self._drawn.add(known)
+                    self._drawn.add(known)
             await asyncio.sleep(ROUND_SECONDS)
 
     async def _correct(self) -> None:
