@@ -39,7 +39,8 @@ from groundwatch.archive.events import Events
 from groundwatch.archive.messages import SCHEMA as MESSAGES
 from groundwatch.archive.store import Change
 from groundwatch.errors import CheckFailed
-from groundwatch.events import OutcomeKind, ResponseRecorded, ResponseScored, response_key
+from groundwatch.events import OutcomeKind, ResponseRecorded, ResponseScored
+from groundwatch.keys import response_key
 from groundwatch.runtime.delivery import outcomes
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.provisioning import provision

@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 
 from groundwatch.errors import CheckFailed, UsageError
-from groundwatch.events import home_of, response_key
+from groundwatch.keys import home_of, response_key
 from groundwatch.runtime.delivery.bus import Bus, Outgoing, wait_acks
 from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.local.servers import find_binary, free_port

@@ -20,9 +20,8 @@ from groundwatch.events import (
     ResponseRecorded,
     ResponseScored,
     Usage,
-    digest,
-    response_key,
 )
+from groundwatch.keys import digest, response_key
 from tools import schema
 
 SAMPLES = [

@@ -13,20 +13,14 @@ content hash.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 import msgspec
 
 from groundwatch.errors import UNDECODED
-from groundwatch.keys import bare_key as bare_key
-from groundwatch.keys import digest as digest
-from groundwatch.keys import fingerprint_of
-from groundwatch.keys import home_of as home_of
-from groundwatch.keys import in_partition as in_partition
-from groundwatch.keys import partition_of as partition_of
-from groundwatch.keys import response_key as response_key
-from groundwatch.keys import reviewer_key as reviewer_key
+from groundwatch.keys import digest, fingerprint_of, response_key
 
 LIVE = "live"
 """The run that live traffic belongs to; a replay has a name of its own."""
@@ -483,6 +477,11 @@ class OpinionGiven(Event, frozen=True, kw_only=True):
     def key(self) -> str:
         """The response's name inside subjects, as in `ResponseRecorded.key`."""
         return response_key(self.tenant, self.id, self.partition)
+
+
+def version_of(tags: Mapping[str, str], names: Iterable[str]) -> str:
+    """The model's version: the first of these tags that says one."""
+    return next((tags[name] for name in names if tags.get(name)), "")
 
 
 def tenant_of(data: bytes) -> str | None:

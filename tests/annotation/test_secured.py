@@ -22,7 +22,8 @@ from groundwatch.archive.events import Events
 from groundwatch.archive.service import ArchiveService
 from groundwatch.erasure.erasing import Eraser
 from groundwatch.erasure.finding import Stores, subject
-from groundwatch.events import Decision, FactOpinion, in_partition
+from groundwatch.events import Decision, FactOpinion
+from groundwatch.keys import in_partition
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.outcomes import outgoing
 from groundwatch.runtime.settings import ArchiveSettings, Settings

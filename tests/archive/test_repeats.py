@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from groundwatch.archive import repeats as writing
 from groundwatch.archive.repeats import IdIndex, due
-from groundwatch.events import ResponseRecorded, response_key
+from groundwatch.events import ResponseRecorded
 from groundwatch.gateway.intake.known_ids import KnownIds
+from groundwatch.keys import response_key
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.outcomes import recorded
 from groundwatch.runtime.delivery.streams import position_of

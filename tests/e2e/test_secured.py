@@ -21,8 +21,9 @@ from tests.support.secured import Secured, secured
 
 from groundwatch.archive.image_cooling import ImageCooling
 from groundwatch.archive.images import archived_images
-from groundwatch.events import AlarmRaised, home_of, in_partition, response_key
+from groundwatch.events import AlarmRaised
 from groundwatch.gateway.live.alarms import AlarmPublisher
+from groundwatch.keys import home_of, in_partition, response_key
 from groundwatch.ledger.ledger import Ledger, audit
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.security.users import CA_CERTIFICATE, seed_file

@@ -33,8 +33,8 @@ from groundwatch.events import (
     ResponseRecorded,
     SubSentence,
     Verdict,
-    digest,
 )
+from groundwatch.keys import digest
 
 CATEGORIES = ("entity", "relation", "color", "count", "other")
 DECISIONS = (Decision.SUPPORTED, Decision.SUPPORTED, Decision.REFUTED, Decision.UNDECIDED)

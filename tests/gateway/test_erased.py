@@ -10,8 +10,8 @@ from tests.support.nats_proxy import nats_proxy
 
 from groundwatch.erasure.erasing import Eraser
 from groundwatch.erasure.finding import Stores, subject
-from groundwatch.events import response_key
 from groundwatch.gateway.intake import window
+from groundwatch.keys import response_key
 from groundwatch.runtime.delivery import streams
 from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.stores import tombstones

@@ -10,7 +10,8 @@ from typing import Any
 
 import httpx
 
-from groundwatch.events import LIVE, home_of, response_key
+from groundwatch.events import LIVE
+from groundwatch.keys import home_of, response_key
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.outcomes import read_outcomes
 from groundwatch.runtime.delivery.provisioning import provision

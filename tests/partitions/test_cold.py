@@ -13,9 +13,10 @@ from groundwatch.archive import cooling, service
 from groundwatch.archive import repeats as indexing
 from groundwatch.erasure.erasing import Eraser
 from groundwatch.erasure.finding import Stores, subject
-from groundwatch.events import LIVE, home_of, response_key
+from groundwatch.events import LIVE
 from groundwatch.gateway.core import look_up
 from groundwatch.gateway.intake import known_ids
+from groundwatch.keys import home_of, response_key
 from groundwatch.ledger.ledger import audit
 from groundwatch.ledger.proof import prove
 from groundwatch.replay.results import changed

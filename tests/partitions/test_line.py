@@ -13,9 +13,10 @@ from tests.partitions.conftest import all_judged, numbers, reported, scored, sen
 
 from groundwatch.erasure.erasing import Eraser
 from groundwatch.erasure.finding import Stores, subject
-from groundwatch.events import LIVE, home_of, response_key
+from groundwatch.events import LIVE
 from groundwatch.gateway.comparing import compare
 from groundwatch.gateway.core import look_up
+from groundwatch.keys import home_of, response_key
 from groundwatch.ledger.ledger import audit
 from groundwatch.ledger.proof import prove
 from groundwatch.replay.exports import begin_file, export

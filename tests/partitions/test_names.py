@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nats.js.api import StreamConfig
 
-from groundwatch.events import ResponseRecorded, bare_key, home_of, in_partition, partition_of, response_key
+from groundwatch.events import ResponseRecorded
+from groundwatch.keys import bare_key, home_of, in_partition, partition_of, response_key
 from groundwatch.runtime.delivery.outcomes import recorded, without_score
 from groundwatch.runtime.delivery.placing import AHEAD, SKEW, Counts
 from groundwatch.topology import CONSUMERS, STREAMS, parse_subject, subject_of

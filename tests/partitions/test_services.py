@@ -26,9 +26,10 @@ from tests.partitions.conftest import (
 from tests.support.receivers import HttpTarget, attributes_of, listening
 
 from groundwatch.errors import GroundwatchError, InputError
-from groundwatch.events import ClaimsExtracted, home_of, response_key
+from groundwatch.events import ClaimsExtracted
 from groundwatch.gateway.budgets import rules
 from groundwatch.gateway.budgets.rules import Budget, Spent
+from groundwatch.keys import home_of, response_key
 from groundwatch.ledger.ledger import audit
 from groundwatch.runtime.delivery import placing
 from groundwatch.runtime.delivery.dead_letters import dead_letters, send_again

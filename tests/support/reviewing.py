@@ -8,7 +8,8 @@ from playwright.async_api import Browser, Page, expect
 
 from groundwatch.annotation.items import Item, Items
 from groundwatch.annotation.queues import Queues, QueueSpec
-from groundwatch.events import Decision, JudgedClaim, Label, SubSentence, response_key
+from groundwatch.events import Decision, JudgedClaim, Label, SubSentence
+from groundwatch.keys import response_key
 from groundwatch.runtime.delivery.bus import Bus
 
 QUEUE = "first-look"

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from groundwatch.annotation.opinions import ALL, Opinions
-from groundwatch.errors import UNDECODED, MissingExtraError
+from groundwatch.errors import MissingExtraError
 from groundwatch.events import Decision, OpinionGiven, ResponseScored
 from groundwatch.runtime.delivery.bus import ENCODER, Bus
 from groundwatch.runtime.stores.buckets import Bucket
-from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.statistics.agreement import Table, cohen_kappa, fleiss_kappa, krippendorff_alpha
 from groundwatch.statistics.intervals import Interval, RatioSums, cluster_rate
@@ -60,25 +59,13 @@ class Agreement(msgspec.Struct, frozen=True, kw_only=True):
     reviewers: tuple[ReviewerAgreement, ...] = ()
 
 
-_DECODER = msgspec.json.Decoder(Agreement)
-
-
 async def read_agreement(bus: Bus) -> Agreement:
     """What the annotation service wrote down last. Raises `Unavailable`."""
-    found = await Bucket(bus, QUEUES_BUCKET).get(KEY)
-    if found is None:
-        return Agreement()
-    try:
-        return _DECODER.decode(found.data)
-    except UNDECODED as error:
-        logger.warning("agreement.unreadable", error=str(error))
-        return Agreement()
+    return await Bucket(bus, QUEUES_BUCKET).read_as(KEY, Agreement) or Agreement()
 
 
 async def write_agreement(bus: Bus, agreement: Agreement) -> None:
-    bucket = Bucket(bus, QUEUES_BUCKET)
-    found = await bucket.get(KEY)
-    await bucket.put(KEY, ENCODER.encode(agreement), found.revision if found is not None else 0)
+    await Bucket(bus, QUEUES_BUCKET).replace(KEY, ENCODER.encode(agreement))
 
 
 class AgreementReader:

@@ -13,12 +13,10 @@ import msgspec
 from groundwatch.annotation.frames import Frame, Frames
 from groundwatch.annotation.opinions import ALL, Opinions
 from groundwatch.annotation.queues import Queues, QueueSpec
-from groundwatch.errors import UNDECODED
 from groundwatch.events import Decision, OpinionGiven
 from groundwatch.reporting.corrected import EVERY_VERSION, By, CorrectedRow
 from groundwatch.runtime.delivery.bus import ENCODER, Bus
 from groundwatch.runtime.stores.buckets import Bucket
-from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.statistics.prediction_powered import LEAST, Labelled, Sample, corrected_rate
 from groundwatch.statistics.sampling import WeightedSums, weighted_rate
@@ -41,26 +39,14 @@ class CorrectedRates(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[CorrectedRow, ...] = ()
 
 
-_DECODER = msgspec.json.Decoder(CorrectedRates)
-
-
 async def read_corrected(bus: Bus) -> CorrectedRates:
     """Those that the annotation service wrote down last. Raises `Unavailable`."""
-    found = await Bucket(bus, QUEUES_BUCKET).get(KEY)
-    if found is None:
-        return CorrectedRates()
-    try:
-        return _DECODER.decode(found.data)
-    except UNDECODED as error:
-        logger.warning("corrected.unreadable", error=str(error))
-        return CorrectedRates()
+    return await Bucket(bus, QUEUES_BUCKET).read_as(KEY, CorrectedRates) or CorrectedRates()
 
 
 async def write_corrected(bus: Bus, rates: CorrectedRates) -> bool:
     """Whether it was written: another replica may write at the same time."""
-    bucket = Bucket(bus, QUEUES_BUCKET)
-    found = await bucket.get(KEY)
-    return bool(await bucket.put(KEY, ENCODER.encode(rates), found.revision if found is not None else 0))
+    return await Bucket(bus, QUEUES_BUCKET).replace(KEY, ENCODER.encode(rates))
 
 
 async def compute_corrected(bus: Bus, version_of: VersionOf) -> tuple[CorrectedRow, ...]:

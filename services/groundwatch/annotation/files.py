@@ -15,15 +15,8 @@ import msgspec
 
 from groundwatch.annotation.opinions import opinion_on
 from groundwatch.errors import UNDECODED, InputError, Unavailable
-from groundwatch.events import (
-    LIVE,
-    Decision,
-    FactOpinion,
-    OpinionGiven,
-    ResponseScored,
-    in_partition,
-    response_key,
-)
+from groundwatch.events import LIVE, Decision, FactOpinion, OpinionGiven, ResponseScored
+from groundwatch.keys import in_partition, response_key
 from groundwatch.protocols.people import PEOPLE, PersonsVerdict
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.placing import places_of

@@ -15,7 +15,8 @@ import msgspec
 
 from groundwatch.annotation.opinions import Opinions
 from groundwatch.errors import UNDECODED, HeldByOthers, InputError, Unavailable, UnknownName
-from groundwatch.events import OpinionGiven, reviewer_key
+from groundwatch.events import OpinionGiven
+from groundwatch.keys import reviewer_key
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Stored
 from groundwatch.runtime.stores.buckets import Bucket
 from groundwatch.topology import QUEUES_BUCKET

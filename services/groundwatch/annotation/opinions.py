@@ -7,14 +7,8 @@ from typing import Any
 import msgspec
 
 from groundwatch.errors import UNDECODED, Unavailable
-from groundwatch.events import (
-    FactOpinion,
-    OpinionGiven,
-    ResponseScored,
-    bare_key,
-    in_partition,
-    reviewer_key,
-)
+from groundwatch.events import FactOpinion, OpinionGiven, ResponseScored
+from groundwatch.keys import bare_key, in_partition, reviewer_key
 from groundwatch.reporting.tally import decisions, fingerprint
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, Stored
 from groundwatch.runtime.delivery.streams import FAULTS, Read, last_message, position_of, read_stream

@@ -29,8 +29,9 @@ from groundwatch.events import (
     ResponseScored,
     SubSentence,
     Usage,
-    partition_of,
+    version_of,
 )
+from groundwatch.keys import partition_of
 from groundwatch.reporting.tally import fingerprint
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import Position, Read, read_stream
@@ -99,7 +100,7 @@ _OWN: list[tuple[str, pa.DataType]] = [
 
 SCHEMA: pa.Schema = pa.schema([*_SHARED, *_OWN, (CLAIMS, _CLAIMS)])
 """Columns. `sequence` is the outcome's place in the stream that was created at `stream` (µs since the epoch);
-`day` is that of recording, UTC; `key` is `events.response_key`; `version` the model's, by the tags that
+`day` is that of recording, UTC; `key` is `keys.response_key`; `version` the model's, by the tags that
 settings name; `fingerprint` names the set of judges; `weight` is how many responses an outcome stands for: it
 was to be judged with the probability `drawn`."""
 
@@ -164,7 +165,7 @@ def to_table(rows: Sequence[Row], version_tags: Sequence[str]) -> pa.Table:
         "sequence": (row.sequence for row in rows),
         "stream": (row.stream for row in rows),
         "day": (row.day for row in rows),
-        "version": (_version(event, version_tags) for event in events),
+        "version": (version_of(event.tags, version_tags) for event in events),
         "fingerprint": (fingerprint(event.judges) for event in events),
         "outcome": (event.outcome.value for event in events),
         "response_id": (event.id for event in events),
@@ -288,10 +289,6 @@ def _categories(event: ResponseScored) -> list[dict[str, Any]]:
             score = event.values.get(f"{event.protocol}.{category}")
             found.append({"category": category, "supported": supported, "refuted": refuted, "score": score})
     return found
-
-
-def _version(event: ResponseScored, names: Sequence[str]) -> str:
-    return next((event.tags[name] for name in names if name in event.tags), "")
 
 
 def _micros(seconds: float) -> int | None:

@@ -25,7 +25,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from groundwatch.archive.place import IMAGES, Place, place
 from groundwatch.archive.tables import Row, TableSpec
 from groundwatch.errors import UsageError
-from groundwatch.events import digest
+from groundwatch.keys import digest
 from groundwatch.runtime.security.private_files import make_folders
 from groundwatch.topology import OUTCOMES
 

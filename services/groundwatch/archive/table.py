@@ -61,7 +61,7 @@ class Added(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Erasure(msgspec.Struct, frozen=True, kw_only=True):
-    """What must go: responses by `events.response_key`, all of a tenant, or all of a run.
+    """What must go: responses by `keys.response_key`, all of a tenant, or all of a run.
 
     `until` says up to which sequence, by when a stream was created: what is recorded later is another matter.
     """

@@ -14,8 +14,9 @@ import msgspec
 from groundwatch.captioning.engines import build
 from groundwatch.captioning.engines.base import CaptioningEngine, Turn
 from groundwatch.errors import GroundwatchError, InputError, Unscorable
-from groundwatch.events import ChainAdvanced, ChainStep, Judge, NoAnswer, QuestionAsked, digest
+from groundwatch.events import ChainAdvanced, ChainStep, Judge, NoAnswer, QuestionAsked
 from groundwatch.events import Strategy as Name
+from groundwatch.keys import digest
 from groundwatch.models.engines import load_images
 from groundwatch.models.replies import Text
 from groundwatch.protocols import prompts

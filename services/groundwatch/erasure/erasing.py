@@ -37,7 +37,8 @@ from groundwatch.erasure.finding import (
 )
 from groundwatch.erasure.queued import QUEUES, mark_removed
 from groundwatch.errors import UNDECODED, UsageError
-from groundwatch.events import ResponseRecorded, in_partition, tenant_of
+from groundwatch.events import ResponseRecorded, tenant_of
+from groundwatch.keys import in_partition
 from groundwatch.ledger.erasures import ErasureEntries
 from groundwatch.replay.files import ExportReader, ExportWriter, Manifest, Record, replacing
 from groundwatch.runtime.delivery.overwriting import overwrite, sequences_on

@@ -25,7 +25,8 @@ from groundwatch.archive.images import ArchivedImages, archived_images
 from groundwatch.archive.place import SWITCHED_OFF, installed
 from groundwatch.erasure.queued import QUEUES, key_in_queue, queued
 from groundwatch.errors import UNDECODED, UsageError
-from groundwatch.events import DEFAULT_TENANT, AlarmRaised, bare_key, in_partition, response_key, tenant_of
+from groundwatch.events import DEFAULT_TENANT, AlarmRaised, tenant_of
+from groundwatch.keys import bare_key, in_partition, response_key
 from groundwatch.replay.files import ExportReader, Manifest
 from groundwatch.runtime.delivery.streams import Read, read_stream
 from groundwatch.runtime.security.connecting import covers

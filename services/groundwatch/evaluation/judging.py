@@ -26,16 +26,9 @@ from groundwatch.client.files import AnswerFile, Record
 from groundwatch.client.files.calls import Told, WithoutImage
 from groundwatch.demo.scenes import Scene, load_scenes
 from groundwatch.errors import UNDECODED, FileFormatError, InputError, UsageError, told_to_user
-from groundwatch.events import (
-    LIVE,
-    Decision,
-    Reference,
-    ResponseRecorded,
-    ResponseScored,
-    in_partition,
-    response_key,
-)
+from groundwatch.events import LIVE, Decision, Reference, ResponseRecorded, ResponseScored
 from groundwatch.image_files import ImageFolders, read_image_file
+from groundwatch.keys import in_partition, response_key
 from groundwatch.language.subsentences import Span, split
 from groundwatch.models.engines import LoadImage
 from groundwatch.protocols import registry

@@ -13,10 +13,11 @@ from typing import Literal, cast, get_args
 import msgspec
 
 from groundwatch.errors import SettingsError
-from groundwatch.events import LIVE, ResponseScored, digest
+from groundwatch.events import LIVE, ResponseScored
 from groundwatch.gateway.access.roles import MAY, Need
 from groundwatch.gateway.intake.results import Refused
 from groundwatch.gateway.replays import Replay
+from groundwatch.keys import digest
 from groundwatch.reporting.compare.outcomes import SaidOutcome
 from groundwatch.runtime.settings.login import Role
 from groundwatch.runtime.telemetry.logs import logger

@@ -14,8 +14,9 @@ from typing import TypeVar
 import msgspec
 
 from groundwatch.errors import UNDECODED, TransientError, UsageError
-from groundwatch.events import LIVE, ResponseScored, digest
+from groundwatch.events import LIVE, ResponseScored
 from groundwatch.gateway.callers import Filter
+from groundwatch.keys import digest
 from groundwatch.reporting.compare.compare import CHANGED, sections
 from groundwatch.reporting.compare.outcomes import (
     Alone,

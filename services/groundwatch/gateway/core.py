@@ -8,7 +8,7 @@ import msgspec
 
 from groundwatch.conversations.conversation import Conversation
 from groundwatch.errors import TransientError
-from groundwatch.events import LIVE, ResponseRecorded, ResponseScored, in_partition, response_key
+from groundwatch.events import LIVE, ResponseRecorded, ResponseScored
 from groundwatch.gateway.access.access import Access
 from groundwatch.gateway.answers.search import AnswerSearch
 from groundwatch.gateway.budgets.budgets import Budgets
@@ -26,6 +26,7 @@ from groundwatch.gateway.live.live import Live
 from groundwatch.gateway.live.nats_monitor import NatsMonitor
 from groundwatch.gateway.live.snapshots import Snapshots, counting_of
 from groundwatch.gateway.replays import Replays
+from groundwatch.keys import in_partition, response_key
 from groundwatch.reporting.answers import Archived
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.outcomes import limits

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import msgspec
 
 from groundwatch.conversations.conversation import RESPONSE_TAG, SPAN_TAG, TRACE_TAG
-from groundwatch.events import Decision, OutcomeKind, ResponseScored, digest
+from groundwatch.events import Decision, OutcomeKind, ResponseScored
+from groundwatch.keys import digest
 
 FAITHFUL, UNFAITHFUL = "faithful", "unfaithful"
 """Labels of what has a score and claims: whether one of them does not hold."""

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import msgspec
 
 from groundwatch.errors import GroundwatchError, InputError, TransientError, Unavailable, Unscorable
-from groundwatch.events import ChainAdvanced, ChainStep, Judge, digest
+from groundwatch.events import ChainAdvanced, ChainStep, Judge
 from groundwatch.generation.engines.base import GenerationEngine, Vector, cosine
+from groundwatch.keys import digest
 from groundwatch.models.replies import Text
 from groundwatch.probing.runfile import Answer, Round
 from groundwatch.probing.suites import ATTEMPTS, LONGEST_PAUSE, PAUSE, Asker, why

@@ -33,8 +33,9 @@ from groundwatch.errors import (
     Unscorable,
     UsageError,
 )
-from groundwatch.events import Judge, NoAnswer, ResponseRecorded, Strategy, Usage, digest
+from groundwatch.events import Judge, NoAnswer, ResponseRecorded, Strategy, Usage
 from groundwatch.image_files import read_image_file
+from groundwatch.keys import digest
 from groundwatch.miniature.world import scenes
 from groundwatch.models.asking import ASKED_FOR, CallKind
 from groundwatch.models.replies import Image, Text

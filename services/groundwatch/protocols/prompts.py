@@ -19,7 +19,8 @@ from typing import TypeVar
 
 import msgspec
 
-from groundwatch.events import OWN_PROMPTS, Reference, digest
+from groundwatch.events import OWN_PROMPTS, Reference
+from groundwatch.keys import digest
 
 T = TypeVar("T")
 

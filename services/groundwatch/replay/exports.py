@@ -12,7 +12,8 @@ import msgspec
 
 from groundwatch import __version__
 from groundwatch.errors import InputError, TransientError, UsageError
-from groundwatch.events import ChainAdvanced, home_of, in_partition, partition_of
+from groundwatch.events import ChainAdvanced
+from groundwatch.keys import home_of, in_partition, partition_of
 from groundwatch.protocols.base import Stage
 from groundwatch.records import Limits
 from groundwatch.replay.files import ExportReader, ExportWriter, Manifest, Record, replacing

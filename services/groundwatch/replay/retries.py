@@ -11,7 +11,8 @@ import msgspec
 
 from groundwatch import topology
 from groundwatch.errors import UsageError
-from groundwatch.events import REPLACEABLE, ResponseScored, Usage, partition_of
+from groundwatch.events import REPLACEABLE, ResponseScored, Usage
+from groundwatch.keys import partition_of
 from groundwatch.protocols.base import Stage
 from groundwatch.replay.pipeline import Pair, Pipeline
 from groundwatch.replay.results import AT_ONCE, look_up

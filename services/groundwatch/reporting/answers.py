@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol, get_args
 import msgspec
 
 from groundwatch.errors import UNDECODED, UsageError
-from groundwatch.events import Decision, Label, OutcomeKind, ResponseScored
+from groundwatch.events import Decision, Label, OutcomeKind, ResponseScored, version_of
 from groundwatch.times import read_moment
 
 Order = Literal["newest", "worst", "uncertain"]
@@ -282,11 +282,6 @@ def read_cursor(text: str, order: Order) -> Rank | None:
     return tuple(whole)
 
 
-def version_of(event: ResponseScored, names: Sequence[str]) -> str:
-    """The model's version by the first of these tags that the response has."""
-    return next((event.tags[name] for name in names if name in event.tags), "")
-
-
 def tags_of(event: ResponseScored) -> str:
     """Its tags as a search looks for them."""
     return RECORD + "".join(f"{name}{FIELD}{value}{RECORD}" for name, value in event.tags.items())
@@ -324,7 +319,7 @@ def hit_of(event: ResponseScored, key: str, stream: int, sequence: int, version_
         tenant=event.tenant,
         run=event.run,
         model=event.model,
-        version=version_of(event, version_tags),
+        version=version_of(event.tags, version_tags),
         protocol=event.protocol,
         key=key,
         outcome=event.outcome.value,

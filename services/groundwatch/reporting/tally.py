@@ -15,7 +15,8 @@ from typing import Self
 
 import msgspec
 
-from groundwatch.events import Decision, Judge, Label, OutcomeKind, ResponseScored, digest
+from groundwatch.events import Decision, Judge, Label, OutcomeKind, ResponseScored
+from groundwatch.keys import digest
 from groundwatch.protocols.base import Stage
 from groundwatch.reporting.figures import Headline, HeadlineState
 from groundwatch.statistics.intervals import RunningSums

@@ -11,7 +11,8 @@ from typing import Any, Self
 
 import msgspec
 
-from groundwatch.events import Drawn, digest
+from groundwatch.events import Drawn
+from groundwatch.keys import digest
 from groundwatch.statistics.intervals import (
     Interval,
     Moments,

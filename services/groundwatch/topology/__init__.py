@@ -16,7 +16,7 @@ A subject names where its event goes next, so a consumer's filter never changes 
     gw.dead.<stage>.<run>.<key>                      an event that <stage> could not process
     gw.retry.<stage>.<run>.<key>                     a dead letter that somebody sent again
 
-`key` is `events.response_key` (of an alarm, `AlarmRaised.key`): one subject for each response, and for
+`key` is `keys.response_key` (of an alarm, `AlarmRaised.key`): one subject for each response, and for
 each round of a chain. That is what makes every stage exactly once: an event is published with "expect no
 message on this subject", which the server itself enforces for as long as the stream remembers, where a
 duplicate window of message ids forgets after minutes.
@@ -34,7 +34,8 @@ from typing import Literal, TypeVar
 import msgspec
 
 from groundwatch.errors import InvalidName
-from groundwatch.events import LIVE, partition_of
+from groundwatch.events import LIVE
+from groundwatch.keys import partition_of
 
 PREFIX = "gw"
 

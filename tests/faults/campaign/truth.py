@@ -9,7 +9,8 @@ import msgspec
 from tests.faults.bending import CANNOT_BEAR, REFUSES, WILL_NOT_HAVE, trouble
 from tests.faults.campaign.judge import SPOILT
 
-from groundwatch.events import OutcomeKind, ResponseScored, response_key
+from groundwatch.events import OutcomeKind, ResponseScored
+from groundwatch.keys import response_key
 
 TENANTS = ("acme", "brook", "brief")
 BRIEF = "brief"

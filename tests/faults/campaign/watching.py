@@ -12,7 +12,7 @@ import httpx
 from tests.faults.campaign.traffic import BROKEN, Gateway
 from tests.faults.campaign.truth import Truth
 
-from groundwatch.events import response_key
+from groundwatch.keys import response_key
 
 READ_SECONDS = 40.0
 """Above the 15 s after which a gateway that has nothing to tell says so."""

@@ -15,16 +15,10 @@ from tests.support.cooling import cool
 
 from groundwatch.archive.answers import ArchivedAnswers
 from groundwatch.archive.archive import Archive
-from groundwatch.events import (
-    Judge,
-    OutcomeKind,
-    ResponseRecorded,
-    ResponseScored,
-    home_of,
-    response_key,
-)
+from groundwatch.events import Judge, OutcomeKind, ResponseRecorded, ResponseScored
 from groundwatch.gateway.answers.answer import find_answer
 from groundwatch.gateway.answers.search import AnswerSearch
+from groundwatch.keys import home_of, response_key
 from groundwatch.reporting.answers import AnswerQuery
 from groundwatch.runtime.delivery import outcomes
 from groundwatch.runtime.settings import ArchiveSettings

@@ -15,8 +15,8 @@ from tests.support.answers import VERSION_TAGS, expected, named, random_outcome,
 from groundwatch.archive.answers import ArchivedAnswers
 from groundwatch.archive.archive import Archive
 from groundwatch.archive.rows import rows_after
-from groundwatch.events import home_of, response_key
 from groundwatch.gateway.answers.search import AnswerSearch
+from groundwatch.keys import home_of, response_key
 from groundwatch.reporting.answers import AnswerQuery, read_cursor
 from groundwatch.runtime.delivery import outcomes
 from groundwatch.runtime.delivery.streams import position_of

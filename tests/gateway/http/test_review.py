@@ -10,7 +10,7 @@ import pytest
 from groundwatch.annotation.items import Item, Items
 from groundwatch.annotation.opinions import Opinions
 from groundwatch.annotation.queues import Queues, QueueSpec
-from groundwatch.events import response_key
+from groundwatch.keys import response_key
 from groundwatch.protocols.people import read_annotators
 from groundwatch.runtime.delivery.bus import Bus
 

@@ -13,8 +13,9 @@ from tests.support.answer_pages import ANSWER, Filler
 from tests.support.browser import open_browser
 from tests.support.pages import check_page, is_too_wide, open_page, serious_faults
 
-from groundwatch.events import Decision, JudgedClaim, Label, SubSentence, response_key
+from groundwatch.events import Decision, JudgedClaim, Label, SubSentence
 from groundwatch.gateway.pages.marking import marked, marked_sentence
+from groundwatch.keys import response_key
 from groundwatch.runtime.stores.tombstones import Tombstone, tombstone_name, write
 
 HOSTILE = quote("hostile <b>&'\"/?#", safe="")

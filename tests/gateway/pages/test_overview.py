@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import msgspec
 import pytest
 from playwright.async_api import expect
+from tests.runtime.conftest import eventually
 from tests.support.pages import address, check_page, is_too_wide, open_page
 
+from groundwatch.annotation.corrected import CorrectedRates, write_corrected
 from groundwatch.events import Decision, JudgedClaim
+from groundwatch.reporting.corrected import CorrectedRow
 from groundwatch.runtime.settings import AlarmSettings
-from groundwatch.runtime.stores.buckets import Bucket
-from groundwatch.topology import QUEUES_BUCKET
+from groundwatch.statistics.intervals import Interval
 
 NAME = "osprey-13b-chat-instruct-2026-11-20-rc2"
 CATEGORIES = ("entity", "color", "count", "relation", "other")
@@ -91,22 +94,28 @@ async def test_every_number_leads_to_the_answers_behind_it(browser, gateway):
 
 
 async def test_corrected_rates_stand_beside_the_judged_ones(browser, gateway):
-    rate = {"value": 0.52, "low": 0.47, "high": 0.57, "n": 200}
-    row = {
-        "model": NAME,
-        "protocol": "faithscore",
-        "fingerprint": (await gateway.service.core.live.versions())[-1].fingerprint,
-        "category": "all",
-        "queue": "random",
-        "version": "*",
-        "corrected": rate,
-        "opinions": 200,
-        "by": "people",
-    }
-    by_model = row | {"by": "model", "opinions": 900, "corrected": rate | {"value": 0.9}}
-    of_a_part = row | {"whole": False, "opinions": 500, "corrected": rate | {"value": 0.1}}
-    encoded = msgspec.json.encode({"at": 1.0, "rows": [by_model, row, of_a_part]})
-    await Bucket(gateway.bus, QUEUES_BUCKET).put("corrected", encoded, 0)
+    row = CorrectedRow(
+        queue="random",
+        model=NAME,
+        version="*",
+        protocol="faithscore",
+        fingerprint=(await gateway.service.core.live.versions())[-1].fingerprint,
+        category="all",
+        by="people",
+        judged=Interval(0.667, 0.6, 0.7, 900),
+        corrected=Interval(0.52, 0.47, 0.57, 200),
+        labels_alone=Interval(0.5, 0.4, 0.6, 200),
+        opinions=200,
+    )
+    other = partial(msgspec.structs.replace, row)
+    by_model = other(by="model", opinions=900, corrected=Interval(0.9, 0.8, 1.0, 900))
+    of_a_part = other(whole=False, opinions=500, corrected=Interval(0.1, 0.0, 0.2, 500))
+    assert await write_corrected(gateway.bus, CorrectedRates(at=1.0, rows=(by_model, row, of_a_part)))
+
+    async def known() -> bool:
+        return len((await gateway.http.get("/v1/report")).json()["corrected"]) == 3
+
+    await eventually(known)
     async with open_page(browser, address(gateway), java_script_enabled=False) as page:
         first = page.locator("table.models tbody tr").first
         await expect(first.locator("b.corrected")).to_have_text("52.0\u202f%")

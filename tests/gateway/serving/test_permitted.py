@@ -15,10 +15,11 @@ from tests.runtime.conftest import eventually
 from tests.support.secured import Secured, secured
 
 from groundwatch.archive.repeats import MERGE, IdIndex
-from groundwatch.events import ResponseRecorded, response_key
+from groundwatch.events import ResponseRecorded
 from groundwatch.gateway.core import look_up
 from groundwatch.gateway.intake.known_ids import KnownIds
 from groundwatch.gateway.service import GatewayService
+from groundwatch.keys import response_key
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.dead_letters import dead_letters, send_again
 from groundwatch.runtime.delivery.outcomes import recorded

@@ -16,10 +16,9 @@ from groundwatch.events import (
     ClaimsVerified,
     ResponseRecorded,
     ResponseScored,
-    in_partition,
-    response_key,
 )
 from groundwatch.gateway.answers.search import AnswerSearch
+from groundwatch.keys import in_partition, response_key
 from groundwatch.protocols.base import Stage
 from groundwatch.reporting.answers import AnswerQuery, Hit
 from groundwatch.runtime.delivery.bus import Bus

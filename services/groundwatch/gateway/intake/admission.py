@@ -15,8 +15,8 @@ import nats.js.errors
 from nats.js.kv import KeyValue
 
 from groundwatch.errors import UNDECODED
-from groundwatch.events import digest
 from groundwatch.gateway.intake.results import Refused
+from groundwatch.keys import digest
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import FAULTS
 from groundwatch.runtime.settings.gateway import AdmissionSettings, TenantRate

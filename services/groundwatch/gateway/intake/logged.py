@@ -21,10 +21,11 @@ from groundwatch.conversations.conversation import (
 )
 from groundwatch.conversations.reasons import REASONS
 from groundwatch.errors import TransientError
-from groundwatch.events import ResponseRecorded, digest
+from groundwatch.events import ResponseRecorded
 from groundwatch.gateway.callers import Caller
 from groundwatch.gateway.intake.results import OverRate, Recorded, Refused
 from groundwatch.gateway.intake.submissions import Attachment, Encoded, Submission
+from groundwatch.keys import digest
 from groundwatch.records import Described, Limits, check_record
 from groundwatch.runtime.settings.gateway import LoggedCallsSettings
 from groundwatch.runtime.telemetry.logs import logger

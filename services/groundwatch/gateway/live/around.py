@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from groundwatch.errors import UNDECODED
-from groundwatch.events import AlarmRaised, Decision, OutcomeKind, ResponseScored, response_key
+from groundwatch.events import AlarmRaised, Decision, OutcomeKind, ResponseScored
+from groundwatch.keys import response_key
 from groundwatch.reporting.tally import decisions
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.partitioned import last_before

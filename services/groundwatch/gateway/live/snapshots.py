@@ -17,8 +17,9 @@ from nats.js.kv import KeyValue
 
 from groundwatch import __version__
 from groundwatch.errors import UNDECODED, TransientError
-from groundwatch.events import LIVE, digest
+from groundwatch.events import LIVE
 from groundwatch.gateway.live.board import BoardState
+from groundwatch.keys import digest
 from groundwatch.protocols import registry
 from groundwatch.reporting.alarms import AlarmsState
 from groundwatch.runtime.delivery.bus import Bus

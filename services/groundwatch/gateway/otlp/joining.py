@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from groundwatch.errors import InputError, TransientError
-from groundwatch.events import digest
 from groundwatch.gateway.callers import Caller
 from groundwatch.gateway.halves import HalvesBucket, head_and_body
 from groundwatch.gateway.intake.results import bounded
+from groundwatch.keys import digest
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import FAULTS, Read
 from groundwatch.runtime.services.tasks import SupervisedTask

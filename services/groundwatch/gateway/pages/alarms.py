@@ -13,7 +13,7 @@ from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.middleware import caller_of
 from groundwatch.gateway.live.around import LENGTHS, Around, Traffic, read_around
 from groundwatch.gateway.pages.charts import scale_top
-from groundwatch.gateway.pages.corrections import Corrections
+from groundwatch.gateway.pages.corrections import CorrectedRates
 from groundwatch.gateway.pages.rendering import NoPage, Pages, address
 from groundwatch.reporting.alarms import Raised
 from groundwatch.reporting.trends import merged_trend
@@ -40,7 +40,6 @@ class AlarmPages:
     def __init__(self, core: GatewayCore, pages: Pages) -> None:
         self._core = core
         self._pages = pages
-        self._corrections = Corrections(core.bus)
         self._notes = Acknowledgements(core.bus)
 
     def routes(self) -> list[Route]:
@@ -80,7 +79,7 @@ class AlarmPages:
             notes = await self._notes.of(alarm)
         except NOT_READ as error:
             notes, unread = [], str(error) or repr(error)
-        corrected = await self._corrections.read()
+        corrected = CorrectedRates(await self._core.live.corrected())
         name = (alarm.model, alarm.protocol, alarm.fingerprint)
         versions = [
             one

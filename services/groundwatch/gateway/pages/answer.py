@@ -22,6 +22,7 @@ from groundwatch.events import (
     OpinionGiven,
     OutcomeKind,
     ResponseScored,
+    version_of,
 )
 from groundwatch.gateway.answers.answer import Answer, ErasedAnswer, RawEvent, find_answer
 from groundwatch.gateway.callers import Caller
@@ -178,7 +179,7 @@ class AnswerPages:
             here="/answers",
             found=found,
             about=about,
-            version=next((about.tags[one] for one in version_tags if one in about.tags), ""),
+            version=version_of(about.tags, version_tags),
             tenant="" if tenant == DEFAULT_TENANT else tenant,
             run=run,
             protocol=protocol,

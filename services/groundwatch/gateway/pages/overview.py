@@ -7,7 +7,7 @@ from starlette.routing import Route
 
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.pages.charts import scale_top
-from groundwatch.gateway.pages.corrections import Corrections
+from groundwatch.gateway.pages.corrections import CorrectedRates
 from groundwatch.gateway.pages.rendering import Pages
 from groundwatch.reporting.alarms import Raised
 from groundwatch.reporting.report import ModelReport
@@ -67,7 +67,6 @@ class Overview:
     def __init__(self, core: GatewayCore, pages: Pages) -> None:
         self._core = core
         self._pages = pages
-        self._corrections = Corrections(core.bus)
 
     def routes(self) -> list[Route]:
         return [self._pages.route("/", self.page)]
@@ -123,7 +122,7 @@ class Overview:
 
     async def _rows(self, reports: list[dict[str, object]], raised: list[Raised]) -> list[ModelRow]:
         """Alarmed models first; then by protocol, and of many the busiest first."""
-        corrected = await self._corrections.read()
+        corrected = CorrectedRates(await self._core.live.corrected())
         versions: dict[tuple[str, str, str], list[VersionReport]] = {}
         for version in await self._core.live.versions():
             versions.setdefault((version.model, version.protocol, version.fingerprint), []).append(version)

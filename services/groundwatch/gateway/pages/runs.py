@@ -13,7 +13,7 @@ from groundwatch.events import LIVE
 from groundwatch.gateway.comparing import compare
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.pages.charts import scale_top
-from groundwatch.gateway.pages.corrections import Corrections
+from groundwatch.gateway.pages.corrections import CorrectedRates
 from groundwatch.gateway.pages.rendering import NoPage, Pages
 from groundwatch.gateway.replays import Replay, Replays
 from groundwatch.reporting.trends import VersionReport
@@ -51,7 +51,6 @@ class RunPages:
     def __init__(self, core: GatewayCore, pages: Pages) -> None:
         self._core = core
         self._pages = pages
-        self._corrections = Corrections(core.bus)
 
     def routes(self) -> list[Route]:
         route = self._pages.route
@@ -155,7 +154,7 @@ class RunPages:
     async def _pairs(
         self, versions: list[VersionReport], model: str, first: str, second: str
     ) -> list[VersionPair]:
-        corrected = await self._corrections.read()
+        corrected = CorrectedRates(await self._core.live.corrected())
         found = []
         for one in versions:
             for other in versions:

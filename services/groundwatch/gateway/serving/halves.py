@@ -8,12 +8,13 @@ import msgspec
 from groundwatch.conversations.conversation import Conversation
 from groundwatch.conversations.openai import read_exchange
 from groundwatch.errors import InputError, TransientError
-from groundwatch.events import ResponseRecorded, response_key
+from groundwatch.events import ResponseRecorded
 from groundwatch.gateway.callers import Caller
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.halves import HalvesBucket, head_and_body
 from groundwatch.gateway.intake.results import Recorded, Refused, bounded
 from groundwatch.gateway.serving.events import OTHER, Half
+from groundwatch.keys import response_key
 from groundwatch.runtime.delivery.bus import Stored
 from groundwatch.runtime.delivery.streams import FAULTS, Read
 from groundwatch.runtime.services.tasks import SupervisedTask

@@ -10,12 +10,12 @@ import time
 from nats.aio.msg import Msg
 
 from groundwatch.errors import DecodeError, GroundwatchError, InputError, TransientError
-from groundwatch.events import digest
 from groundwatch.gateway.callers import Caller
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.intake.results import ANSWER_SECONDS, Recorded, Refused
 from groundwatch.gateway.intake.submissions import read_submission
 from groundwatch.gateway.serving.consuming import AGAIN_SECONDS, Consuming, Later
+from groundwatch.keys import digest
 from groundwatch.runtime.delivery.dead_letters import DeadLetters
 from groundwatch.runtime.delivery.work import Arrived
 from groundwatch.runtime.telemetry.logs import logger

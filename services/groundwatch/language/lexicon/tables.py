@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from groundwatch.events import digest
+from groundwatch.keys import digest
 from groundwatch.language.tokens import NUMBER_WORDS
 
 _FILES = ("nouns.json", "attributes.json", "relations.json")

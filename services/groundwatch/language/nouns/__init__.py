@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from groundwatch.events import digest
+from groundwatch.keys import digest
 from groundwatch.language.lexicon import Attribute, lexicon
 from groundwatch.language.lexicon.phrases import DETERMINERS
 from groundwatch.language.tokens import plain_words

@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 import msgspec
 
 from groundwatch.errors import SettingsError
-from groundwatch.events import AlarmRaised, digest
+from groundwatch.events import AlarmRaised
+from groundwatch.keys import digest
 from groundwatch.models.asking import Fault
 from groundwatch.outflow.receivers.base import HttpReceiver, Refusal
 from groundwatch.outflow.secrets import read_secret, signing_keys

@@ -15,7 +15,7 @@ from typing import Annotated, Literal, get_args
 import msgspec
 from msgspec import Meta
 
-from groundwatch.events import digest
+from groundwatch.keys import digest
 from groundwatch.protocols.method import Result
 from groundwatch.protocols.published import read_lines, write_lines
 from groundwatch.protocols.questions import ask

@@ -18,7 +18,8 @@ from nats.js import JetStreamContext
 
 from groundwatch.addresses import concealed, shown_address
 from groundwatch.errors import ConnectionLost, InputError, TransientError, Unavailable, UsageError
-from groundwatch.events import Event, digest
+from groundwatch.events import Event
+from groundwatch.keys import digest
 from groundwatch.runtime.delivery.connection import Broker, Connection
 from groundwatch.runtime.delivery.history import Cold, History
 from groundwatch.runtime.delivery.partitioned import history_of

@@ -12,7 +12,8 @@ import msgspec
 import nats.errors
 
 from groundwatch.errors import UNDECODED, DecodeError, InputError, TransientError, Unavailable
-from groundwatch.events import REPLACEABLE, Event, ResponseRecorded, digest
+from groundwatch.events import REPLACEABLE, Event, ResponseRecorded
+from groundwatch.keys import digest
 from groundwatch.runtime.delivery.bus import Bus, Outgoing, Stored
 from groundwatch.runtime.delivery.outcomes import dead, outgoing, replace_dead, response_of
 from groundwatch.runtime.delivery.streams import Read, read_stream

@@ -19,7 +19,8 @@ from nats.js import JetStreamContext
 from nats.js.api import StreamConfig
 
 from groundwatch.errors import Unavailable
-from groundwatch.events import LIVE, home_of, in_partition
+from groundwatch.events import LIVE
+from groundwatch.keys import home_of, in_partition
 from groundwatch.protocols.base import Stage
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import FAULTS

@@ -13,7 +13,8 @@ import nats.errors
 from nats.aio.msg import Msg
 
 from groundwatch.errors import GroundwatchError, WorkTimeout
-from groundwatch.events import Event, digest
+from groundwatch.events import Event
+from groundwatch.keys import digest
 from groundwatch.runtime.delivery.attempts import Attempts
 from groundwatch.runtime.delivery.bus import Outgoing
 from groundwatch.runtime.delivery.superseding import header_of, named_in

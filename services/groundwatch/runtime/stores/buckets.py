@@ -8,15 +8,19 @@ nothing of it.
 import contextlib
 import secrets
 from collections.abc import AsyncGenerator, Iterable, Iterator
+from typing import TypeVar
 
 import msgspec
 import nats.js.errors
 from nats.js.kv import KeyValue
 
-from groundwatch.errors import Unavailable
+from groundwatch.errors import UNDECODED, Unavailable
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.overwriting import overwrite, sequences_on
 from groundwatch.runtime.delivery.streams import FAULTS, position_of, read_stream
+from groundwatch.runtime.telemetry.logs import logger
+
+S = TypeVar("S", bound=msgspec.Struct)
 
 
 class Document(msgspec.Struct, frozen=True):
@@ -61,6 +65,20 @@ class Bucket:
             with contextlib.suppress(*FAULTS):
                 await overwrite(self._bus.js, self._stream, (revision,))
         return written
+
+    async def read_as(self, key: str, form: type[S]) -> S | None:
+        """The value as that; None where there is none, or one that cannot be read, which the log says."""
+        found = await self.get(key)
+        try:
+            return msgspec.json.decode(found.data, type=form) if found is not None else None
+        except UNDECODED as error:
+            logger.warning("bucket.unreadable", bucket=self._name, key=key, error=str(error))
+            return None
+
+    async def replace(self, key: str, data: bytes) -> bool:
+        """Write over whatever is there now; False where another one has just done so."""
+        found = await self.get(key)
+        return bool(await self.put(key, data, found.revision if found is not None else 0))
 
     async def remove(self, keys: Iterable[str], mark: str = "") -> int:
         """Remove these keys with their bytes; how many versions that were. The key `mark` changes with it:

@@ -21,7 +21,8 @@ import nats.js.errors
 from nats.js.kv import KeyValue
 
 from groundwatch.errors import UNDECODED, GroundwatchError, InputError, Unavailable
-from groundwatch.events import LIVE, ClaimsExtracted, Judge, ResponseRecorded, Usage, digest
+from groundwatch.events import LIVE, ClaimsExtracted, Judge, ResponseRecorded, Usage
+from groundwatch.keys import digest
 from groundwatch.models.settings import AskingSettings, ChatSettings
 from groundwatch.protocols.base import ELSEWHERE, EvaluationProtocol
 from groundwatch.runtime.delivery.bus import Bus

@@ -10,7 +10,7 @@ import msgspec
 import nats.js.errors
 from nats.js import JetStreamContext
 
-from groundwatch.events import digest
+from groundwatch.keys import digest
 from groundwatch.topology import EXPORTS_BUCKET
 
 

@@ -9,7 +9,7 @@ import nats.js.errors
 from nats.js import JetStreamContext
 
 from groundwatch.errors import UNDECODED, TransientError
-from groundwatch.events import digest
+from groundwatch.keys import digest
 from groundwatch.runtime.delivery.streams import FAULTS, read_stream
 from groundwatch.topology import LOSSES_BUCKET
 

@@ -1,6 +1,6 @@
 """The index of ids: which responses and questions were recorded, also when no stream holds them any more.
 
-An entry has 16 bytes: 96 bits of `events.response_key` and 32 of the digest of what the caller sent. Entries
+An entry has 16 bytes: 96 bits of `keys.response_key` and 32 of the digest of what the caller sent. Entries
 of one stream and day make up parts; a part is an object in a bucket, and never changes: what takes its place
 has another name. Its data are two columns of unsigned 64-bit numbers, the lowest byte first: the high 64 bits
 of the keys, in order, and behind all of them the other 32 bits of each key with the digest.

@@ -14,7 +14,8 @@ import nats.js.errors
 from nats.js import JetStreamContext
 
 from groundwatch.errors import UNDECODED
-from groundwatch.events import ResponseRecorded, bare_key, digest
+from groundwatch.events import ResponseRecorded
+from groundwatch.keys import bare_key, digest
 from groundwatch.runtime.delivery.streams import Read, follow_stream, read_stream
 from groundwatch.runtime.services.tasks import SupervisedTask, until_set
 from groundwatch.runtime.telemetry.logs import logger

@@ -17,7 +17,7 @@ from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
-from groundwatch.events import Decision, Judge, ResponseRecorded, ResponseScored, Usage
+from groundwatch.events import Decision, Judge, ResponseRecorded, ResponseScored, Usage, version_of
 from groundwatch.runtime.telemetry.labels import BoundedLabel, BoundedScope
 from groundwatch.statistics.sampling import weight
 
@@ -327,7 +327,7 @@ class Metrics:
 
     def version_of(self, tags: Mapping[str, str]) -> str:
         """The version of the model, by the first tag that says it."""
-        return next((tags[tag] for tag in self._version_tags if tags.get(tag)), "")
+        return version_of(tags, self._version_tags)
 
     def _version_label(self, tags: Mapping[str, str]) -> str:
         """The same, and of too many another's; empty is no label to Prometheus."""

@@ -9,16 +9,8 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 
 from groundwatch.errors import GroundwatchError, InputError, Unavailable, Unscorable
-from groundwatch.events import (
-    OWN_PROMPTS,
-    ClaimsExtracted,
-    Decision,
-    Judge,
-    Usage,
-    Verdict,
-    digest,
-    own_prompts,
-)
+from groundwatch.events import OWN_PROMPTS, ClaimsExtracted, Decision, Judge, Usage, Verdict, own_prompts
+from groundwatch.keys import digest
 from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.runtime.settings.judges import CASCADE, CascadeStep
 from groundwatch.verification.engines.base import Verification, VerificationEngine, verify_with

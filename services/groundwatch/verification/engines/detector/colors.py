@@ -10,8 +10,9 @@ import msgspec
 from PIL import Image
 
 from groundwatch.errors import Unscorable
-from groundwatch.events import Box, digest
+from groundwatch.events import Box
 from groundwatch.image_files import READERS
+from groundwatch.keys import digest
 from groundwatch.orientation import upright
 
 LARGEST = 1024

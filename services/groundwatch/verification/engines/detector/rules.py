@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from groundwatch.events import Box, Decision, Verdict, digest
+from groundwatch.events import Box, Decision, Verdict
+from groundwatch.keys import digest
 from groundwatch.language.lexicon import Attribute, lexicon
 from groundwatch.language.lexicon.phrases import DETERMINERS
 from groundwatch.language.nouns import nouns
