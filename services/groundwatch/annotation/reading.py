@@ -306,5 +306,6 @@ async def outcomes_between(
 def _decode(read: Read) -> ResponseScored | None:
     try:
         return _DECODER.decode(read.data)
-    except UNDECODED:
+    except UNDECODED as error:
+        logger.warning("annotation.outcome", subject=read.subject, error=str(error))
         return None
