@@ -127,27 +127,34 @@ class Cooling:
             # Only when it changes: a stage may stand still for days.
             logger.info("archive.held_back", by=by or "nothing", meaning="what is older than that leaves")
             self._by = by
-        removed = {}
-        for stream, at in streams.items():
+        removed = dict[str, int]()
 
-            async def look(sequence: int, stream: str = stream) -> tuple[int, float] | None:
+        async def cool_one(stream: str, at: Position) -> None:
+            async def look(sequence: int) -> tuple[int, float] | None:
                 return await message_from(js, stream, sequence)
 
             first_kept = await first_since(at, cut, look)
             last = last_to_go(stream, archived.get(stream, 0), first_kept, waiting)
-            if last >= max(at.first, 1):
-                # Not purged: that would have everybody who publishes wait.
-                removed[stream] = await delete(js, stream, range(at.first, last + 1))
-                logger.info("archive.cooled", stream=stream, up_to=last, messages=removed[stream])
-                for one in unanswered:
-                    if one.stream == stream and one.sequence <= last:
-                        logger.warning(
-                            "archive.not_told",
-                            consumer=one.consumer,
-                            up_to=last,
-                            meaning="it has not taken this for as long as outcomes are kept for receivers",
-                        )
-                await self._show(stream)
+            if last < max(at.first, 1):
+                return
+            # Not purged: that would have everybody who publishes wait.
+            removed[stream] = await delete(js, stream, range(at.first, last + 1))
+            logger.info("archive.cooled", stream=stream, up_to=last, messages=removed[stream])
+            for one in unanswered:
+                if one.stream == stream and one.sequence <= last:
+                    logger.warning(
+                        "archive.not_told",
+                        consumer=one.consumer,
+                        up_to=last,
+                        meaning="it has not taken this for as long as outcomes are kept for receivers",
+                    )
+            await self._show(stream)
+
+        # Side by side: each waits for the server after every message.
+        cooling = [cool_one(stream, at) for stream, at in streams.items()]
+        for ended in await asyncio.gather(*cooling, return_exceptions=True):
+            if isinstance(ended, BaseException):
+                raise ended
         return Round(removed=removed, by=by)
 
     async def _show(self, stream: str) -> None:

@@ -4,7 +4,8 @@ A purge leaves a message's bytes in the server's block files until the server ha
 the deletion of a single message can overwrite them at once (nats-server 2.15.1, seen in its files). And a
 purge up to a sequence goes through all subjects that the stream has, whether it removes 200 messages or
 20,000, while nothing can be stored: 0.5 to 7 s for a million. A deletion takes 0.06 to 0.5 ms, and who
-publishes waits 7 to 104 ms at the longest (2.15.1, a busy machine).
+publishes waits 7 to 104 ms at the longest (2.15.1, a busy machine). In order that is 5,100 a second of one
+stream and 7,600 of three together (two cores).
 """
 
 import asyncio
