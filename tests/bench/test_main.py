@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -62,3 +64,15 @@ def test_a_wrong_parameter_is_told(
         bench.main(["measures", "--set", option], tmp_path)
     assert ended.value.code == 2
     assert f"error: --set {option}: " in capsys.readouterr().err
+
+
+def test_every_benchmark_is_imported_outside_of_pytest() -> None:
+    """Here `tests` is already ours; for a plain Python it may be a package that somebody else installed."""
+    names = sorted(path.stem for path in (ROOT / "bench").glob("[!_]*.py"))
+    code = (
+        f"import importlib, sys; sys.path.insert(0, 'bench'); [importlib.import_module(n) for n in {names}]"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert names and ended.returncode == 0, ended.stderr
