@@ -1,9 +1,14 @@
 """What 1, 4 and 16 partitions take and give on a cluster of three servers with three replicas.
 
 A response is its four events, each published with "expect no message on this subject", as services do, by
-`publishers` processes. For each number of partitions: responses a second from the first to the last
-acknowledgement, resident memory of each server once it is idle, and how many of the streams of events each
-server leads. Servers and publishers share this machine: a rate here is no rate of three machines.
+`publishers` processes, in `STEPS` equal parts. For each number of partitions: responses a second between the
+first and the last acknowledgement of a part, resident memory of each server once it is idle after each part,
+and how many of the streams of events each server leads. Servers and publishers share this machine: a rate
+here is no rate of three machines.
+
+`lines` are straight lines of least squares through what was measured after each part, for the mean of the
+servers: memory, and processor time. `extrapolated` is where they lead for `RATES` a second over `DAYS` days
+on three servers, each of which has a copy of everything.
 """
 
 from __future__ import annotations
@@ -13,10 +18,12 @@ import subprocess
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import psutil
 
 from groundwatch.errors import CheckFailed, UsageError
@@ -25,7 +32,7 @@ from groundwatch.runtime.delivery.bus import Bus, Outgoing, wait_acks
 from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.local.servers import find_binary, free_port
 from groundwatch.runtime.settings import NatsSettings
-from groundwatch.topology import ARCHIVED, subject_of
+from groundwatch.topology import ARCHIVED, DAY, subject_of
 from groundwatch.topology.partitions import streams_of_kind
 
 SERVERS = 3
@@ -33,6 +40,9 @@ PARTITIONS = (1, 4, 16)
 TOGETHER = 500
 IDLE_SECONDS = 3.0
 START_SECONDS = 60.0
+STEPS = 4
+RATES = (1_000, 10_000)
+DAYS = 3.0
 
 
 class Cluster:
@@ -72,6 +82,19 @@ class Cluster:
     def resident(self) -> list[float]:
         """MB of each server."""
         return [psutil.Process(one.pid).memory_info().rss / 1e6 for one in self.processes]
+
+    def processor(self) -> float:
+        """Seconds of processor time of all servers."""
+        times = [psutil.Process(one.pid).cpu_times() for one in self.processes]
+        return sum(one.user + one.system for one in times)
+
+
+class _Step(NamedTuple):
+    """After so many responses: MB of each server, and seconds of processor time of all."""
+
+    responses: int
+    resident: list[float]
+    processor: float
 
 
 def _subjects(number: int, partitions: int) -> list[str]:
@@ -130,21 +153,22 @@ async def _measure(partitions: int, responses: int, publishers: int, payload: in
         cluster.start()
         try:
             bus = await _provisioned(cluster.url, partitions)
-            empty = cluster.resident()
-            each = responses // publishers
+            steps = [_Step(0, cluster.resident(), cluster.processor())]
+            each = responses // publishers // STEPS
+            seconds = 0.0
             with ProcessPoolExecutor(publishers) as pool:
-                began = time.perf_counter()
-                await asyncio.gather(
-                    *(
-                        loop.run_in_executor(
-                            pool, publish, cluster.url, partitions, one * each, each, payload
+                for step in range(STEPS):
+                    began = time.perf_counter()
+                    await asyncio.gather(
+                        *(
+                            loop.run_in_executor(pool, publish, cluster.url, partitions, first, each, payload)
+                            for first in range(step * publishers * each, (step + 1) * publishers * each, each)
                         )
-                        for one in range(publishers)
                     )
-                )
-                seconds = time.perf_counter() - began
-            await asyncio.sleep(IDLE_SECONDS)
-            full = cluster.resident()
+                    seconds += time.perf_counter() - began
+                    await asyncio.sleep(IDLE_SECONDS)
+                    held = (step + 1) * publishers * each
+                    steps.append(_Step(held, cluster.resident(), cluster.processor()))
             leaders: Counter[str] = Counter()
             stored = 0
             for kind in ARCHIVED:
@@ -157,17 +181,47 @@ async def _measure(partitions: int, responses: int, publishers: int, payload: in
             cluster.stop()
     return {
         "partitions": partitions,
-        "responses_per_second": round(each * publishers / seconds),
-        "server_mb_empty": [round(one) for one in empty],
-        "server_mb": [round(one) for one in full],
+        "responses_per_second": round(steps[-1].responses / seconds),
+        "measured": [
+            {
+                "responses": one.responses,
+                "server_mb": [round(mb) for mb in one.resident],
+                "server_cpu_s": round(one.processor / SERVERS, 1),
+            }
+            for one in steps
+        ],
         "leads": dict(sorted(leaders.items())),
-        "stored_all": stored == 4 * each * publishers,
+        "stored_all": stored == 4 * steps[-1].responses,
+    } | fitted(steps)
+
+
+def fitted(steps: Sequence[_Step]) -> dict[str, Any]:
+    """Lines through what was measured, and what lies on them for `RATES`."""
+    # Without the first: a server that has just begun has buffers yet to come, whatever it holds.
+    steps = steps[1:]
+    responses = [one.responses for one in steps]
+    slope_mb, base_mb = np.polyfit(responses, [sum(one.resident) / SERVERS for one in steps], 1).tolist()
+    slope_s, _ = np.polyfit(responses, [one.processor / SERVERS for one in steps], 1).tolist()
+    return {
+        "lines": {
+            "server_base_mb": round(base_mb, 1),
+            "server_bytes_per_response": round(slope_mb * 1e6),
+            "server_cpu_ms_per_response": round(slope_s * 1e3, 3),
+        },
+        "extrapolated": [
+            {
+                "rate": rate,
+                "server_gb": round((base_mb + slope_mb * rate * DAYS * DAY) / 1e3, 1),
+                "server_cores": round(slope_s * rate, 2),
+            }
+            for rate in RATES
+        ],
     }
 
 
 async def measure(*, responses: int = 100_000, publishers: int = 4, payload: int = 600) -> dict[str, Any]:
-    if responses < publishers:
-        raise UsageError("responses: fewer than there are publishers")
+    if responses < publishers * STEPS:
+        raise UsageError(f"responses: fewer than {publishers} publishers have in {STEPS} parts")
     runs = [await _measure(partitions, responses, publishers, payload) for partitions in PARTITIONS]
     return {
         "responses": responses,
