@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
+from uuid import uuid4
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -78,8 +79,9 @@ class Shelf:
 async def shelf(bus: Bus) -> AsyncGenerator[Shelf]:
     """A stream of the test's own, empty, and its cold half."""
     await bus.js.add_stream(StreamConfig(name=STREAM, subjects=["history.>"]))
-    yield Shelf(bus)
-    await bus.js.delete_stream(STREAM)
+    found = Shelf(bus)
+    yield found
+    await bus.js.delete_stream(found.stream)
 
 
 async def fill(bus: Bus, first: int, last: int) -> None:
@@ -160,13 +162,15 @@ async def test_nothing_is_missed_or_doubled_whenever_it_leaves(
     monkeypatch.setattr(streams, "MOST", data.draw(st.integers(1, 12)))
     monkeypatch.setattr(streams, "BEGIN", data.draw(st.integers(1, 12)))
     shelf.kept.clear()
-    await bus.js.delete_stream(STREAM)
-    await bus.js.add_stream(StreamConfig(name=STREAM, subjects=["history.>"]))
+    await bus.js.delete_stream(shelf.stream)
+    # Another name: the server may still be removing files of the one before.
+    shelf.stream = f"{STREAM}_{uuid4().hex}"
+    await bus.js.add_stream(StreamConfig(name=shelf.stream, subjects=["history.>"]))
     total = data.draw(st.integers(1, 40))
     await fill(bus, 1, total)
     erased = data.draw(st.sets(st.integers(1, total), max_size=3))
     for sequence in erased:
-        await bus.js.delete_msg(STREAM, sequence)
+        await bus.js.delete_msg(shelf.stream, sequence)
     filters = data.draw(st.sampled_from([(), ("history.even.*",), ("history.odd.*", "history.even.*")]))
     start, end = data.draw(st.integers(1, total)), data.draw(st.integers(1, total))
     wanted = [
@@ -185,7 +189,7 @@ async def test_nothing_is_missed_or_doubled_whenever_it_leaves(
             await shelf.cool(waiting.pop(0)[1])
 
     await leave()
-    async for read in past.read(STREAM, subjects=filters, start_sequence=start, last_sequence=end):
+    async for read in past.read(shelf.stream, subjects=filters, start_sequence=start, last_sequence=end):
         found.append(read.sequence)
         assert read.data == b"%d" % read.sequence
         await leave()
