@@ -2,23 +2,27 @@
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from groundwatch.annotation.drift import JudgeDrift, Pairs, drifts_of, table_of
 from groundwatch.annotation.opinions import ALL, Opinions
+from groundwatch.annotation.queues import Queues, QueueSpec
 from groundwatch.errors import MissingExtraError
 from groundwatch.events import Decision, OpinionGiven, ResponseScored
 from groundwatch.runtime.delivery.bus import ENCODER, Bus
 from groundwatch.runtime.stores.buckets import Bucket
 from groundwatch.runtime.telemetry.metrics import Metrics
-from groundwatch.statistics.agreement import Table, cohen_kappa, fleiss_kappa, krippendorff_alpha
+from groundwatch.statistics.agreement import cohen_kappa, fleiss_kappa, krippendorff_alpha
 from groundwatch.statistics.intervals import Interval, RatioSums, cluster_rate
 from groundwatch.topology import OUTCOMES, QUEUES_BUCKET, subject_of
 
 KEY = "agreement"
 REMEMBERED = 100_000
 RESAMPLES = 500
+NUMBERS = ("value", "low", "high", "n")
+"""Of an interval, what metrics show."""
 
 Verdicts = tuple[tuple[Decision, int], ...]
 """Of an outcome's claims, in their order, with a hash of the text."""
@@ -57,6 +61,7 @@ class Agreement(msgspec.Struct, frozen=True, kw_only=True):
     at: float = 0.0
     judges: tuple[JudgeAgreement, ...] = ()
     reviewers: tuple[ReviewerAgreement, ...] = ()
+    drift: tuple[JudgeDrift, ...] = ()
 
 
 async def read_agreement(bus: Bus) -> Agreement:
@@ -81,7 +86,8 @@ class AgreementReader:
         for opinion in opinions:
             if _place(opinion) not in self._known and len(self._known) < REMEMBERED:
                 self._known[_place(opinion)] = await self._verdicts(opinion)
-        return await asyncio.to_thread(agreement_of, opinions, dict(self._known), at)
+        specs = await Queues(self._bus).list()
+        return await asyncio.to_thread(agreement_of, opinions, dict(self._known), at, specs)
 
     async def _verdicts(self, opinion: OpinionGiven) -> Verdicts:
         """None of an answer that is kept no longer."""
@@ -97,11 +103,14 @@ def verdicts_of(outcome: ResponseScored) -> Verdicts:
 
 
 def agreement_of(
-    opinions: Iterable[OpinionGiven], verdicts: Mapping[tuple[str, str, str], Verdicts], at: float = 0.0
+    opinions: Sequence[OpinionGiven],
+    verdicts: Mapping[tuple[str, str, str], Verdicts],
+    at: float = 0.0,
+    specs: Iterable[QueueSpec] = (),
 ) -> Agreement:
-    """By protocol and category, and of first judges by their set. Facts that a reviewer added, removed or
-    wrote anew have no verdict to be held against."""
-    judged: dict[tuple[str, str, str], dict[str, Counter[tuple[bool, bool]]]] = defaultdict(dict)
+    """By protocol and category, and of first judges by their set; drift in the queues of `specs`. Facts that
+    a reviewer added, removed or wrote anew have no verdict to be held against."""
+    judged: dict[tuple[str, str, str], dict[str, Pairs]] = defaultdict(dict)
     labels: dict[tuple[str, str], dict[tuple[str, int], Counter[bool]]] = defaultdict(dict)
     for opinion in opinions:
         claims = verdicts.get(_place(opinion), ())
@@ -119,21 +128,24 @@ def agreement_of(
                     pair = (wrong, judge is Decision.REFUTED)
                     group = judged[opinion.protocol, opinion.fingerprint, category]
                     group.setdefault(opinion.key, Counter())[pair] += 1
+    pairs_of = {
+        (protocol, key): pairs
+        for (protocol, _, category), answers in judged.items()
+        if category == ALL
+        for key, pairs in answers.items()
+    }
     return Agreement(
         at=at,
         judges=tuple(_judges(*name, found) for name, found in sorted(judged.items())),
         reviewers=tuple(
             row for name, found in sorted(labels.items()) if (row := _reviewers(*name, found)) is not None
         ),
+        drift=drifts_of(specs, opinions, pairs_of),
     )
 
 
-def _judges(
-    protocol: str, fingerprint: str, category: str, answers: Mapping[str, Counter[tuple[bool, bool]]]
-) -> JudgeAgreement:
-    tables: list[Table] = [
-        (one[True, True], one[True, False], one[False, True], one[False, False]) for one in answers.values()
-    ]
+def _judges(protocol: str, fingerprint: str, category: str, answers: Mapping[str, Pairs]) -> JudgeAgreement:
+    tables = [table_of(one) for one in answers.values()]
     precision, recall, f1 = RatioSums(), RatioSums(), RatioSums()
     for both, people, judge, _ in tables:
         precision.add(both, both + judge)
@@ -174,7 +186,7 @@ def _reviewers(
 
 
 def agreement_metrics(metrics: Metrics, agreement: Agreement) -> None:
-    """κ, F1, precision, recall and α with their limits; what is undefined is not shown."""
+    """κ, F1, precision, recall and α with their limits, and drift; what is undefined is not shown."""
     metrics.agreement.clear()
     rows = [
         (one.protocol, one.fingerprint, one.category, name, getattr(one, name))
@@ -188,9 +200,15 @@ def agreement_metrics(metrics: Metrics, agreement: Agreement) -> None:
     ]
     for protocol, judges, category, measure, found in rows:
         if found is not None:
-            for number in ("value", "low", "high", "n"):
+            for number in NUMBERS:
                 shown = metrics.agreement.labels(protocol, judges, category[:128], measure, number)
                 shown.set(getattr(found, number))
+    metrics.judge_drift.clear()
+    for drift in agreement.drift:
+        for answers, kappa in (("before", drift.before), ("latest", drift.latest)):
+            for number in NUMBERS if kappa is not None else ():
+                labels = (drift.protocol, drift.fingerprint, drift.queue, answers, number)
+                metrics.judge_drift.labels(*labels).set(getattr(kappa, number))
 
 
 def _place(opinion: OpinionGiven) -> tuple[str, str, str]:

@@ -39,6 +39,7 @@ WITHOUT_FAULT = {
     "GroundwatchGatewayRefuses": READ,
     "GroundwatchHotWindowNotCooled": COUNTED,
     "GroundwatchJudgeDisagreesWithPeople": "people's verdicts are a file, and no fault of a process",
+    "GroundwatchJudgeDrifts": "people's opinions are no fault of a process; a test reads the metric",
     "GroundwatchJudgeFails": COUNTED,
     "GroundwatchJudgeMisconfigured": READ,
     "GroundwatchModelAlarmRaised": COUNTED,

@@ -192,6 +192,7 @@ class Metrics:
     corrected_rate_high: Gauge
     corrected_opinions: Gauge
     agreement: Gauge
+    judge_drift: Gauge
     archive_rows: Counter
     archive_failures: Counter
     archive_unreadable: Counter

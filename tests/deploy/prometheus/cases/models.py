@@ -13,6 +13,7 @@ SIBLING = "GroundwatchVersionWorseThanSibling"
 RAISED = "GroundwatchModelAlarmRaised"
 COVERAGE = "GroundwatchCoverageFalling"
 PEOPLE = "GroundwatchJudgeDisagreesWithPeople"
+DRIFTS = "GroundwatchJudgeDrifts"
 HERON = {"model": "heron", "protocol": "faithscore"}
 
 
@@ -60,6 +61,23 @@ def verdicts(agreed: int, disagreed: int, undecided: int = 0) -> Series:
         f'groundwatch_people_verdicts{{{labels}, people="supported", judge="supported"}}': f"{agreed}x20",
         f'groundwatch_people_verdicts{{{labels}, people="refuted", judge="supported"}}': f"{disagreed}x20",
         f'groundwatch_people_verdicts{{{labels}, people="refuted", judge="undecided"}}': f"{undecided}x20",
+    }
+
+
+Kappa = tuple[float, float, float, int]
+"""Value, low, high, and of how many answers."""
+
+
+def drift(before: Kappa, latest: Kappa, *pods: str, minutes: int = 20) -> Series:
+    """What replicas tell of agreement with people: the first `minutes`, and then what it was before."""
+    labels = 'protocol="faithscore", judges="a1b2", queue="weekly"'
+    return {
+        f'groundwatch_judge_drift{{{labels}, answers="{answers}", number="{number}", pod="{pod}"}}': (
+            f"{value}x{minutes} {before[at]}x20"
+        )
+        for pod in pods or ("a",)
+        for answers, kappa in (("before", before), ("latest", latest))
+        for at, (number, value) in enumerate(zip(("value", "low", "high", "n"), kappa, strict=True))
     }
 
 
@@ -177,6 +195,14 @@ FIRES = {
         at=10,
         fires=[{"alertname": PEOPLE, "protocol": "faithscore", "severity": "warning"}],
     ),
+    "people agree less with the judge than they did": Case(
+        series=drift((0.80, 0.75, 0.84, 400), (0.48, 0.38, 0.58, 200), "a", "b"),
+        at=15,
+        fires=[
+            {"alertname": DRIFTS, "protocol": "faithscore", "judges": "a1b2", "queue": "weekly"}
+            | {"answers": "latest", "number": "value", "severity": "warning"}
+        ],
+    ),
 }
 
 SILENT = {
@@ -252,6 +278,36 @@ SILENT = {
             'groundwatch_people_verdicts{protocol="valor", people="refuted", judge="undecided"}': "300x20"
         },
         at=10,
+    ),
+    "people agree with the judge as before": Case(
+        series=drift((0.80, 0.75, 0.84, 400), (0.77, 0.69, 0.84, 200)), at=15
+    ),
+    "people agree more with the judge than they did": Case(
+        series=drift((0.48, 0.38, 0.58, 200), (0.80, 0.75, 0.84, 200)), at=15
+    ),
+    # Intervals that do not meet, and yet only three standard errors: chance is not ruled out.
+    "people agree less with the judge, perhaps": Case(
+        series=drift((0.80, 0.72, 0.88, 200), (0.62, 0.53, 0.71, 200)), at=15
+    ),
+    "people agree less with the judge, by less than matters": Case(
+        series=drift((0.80, 0.79, 0.81, 9000), (0.72, 0.71, 0.73, 9000)), at=15
+    ),
+    "people agree less with the judge, on too few": Case(
+        series=drift((0.80, 0.75, 0.84, 99), (0.30, 0.20, 0.40, 99)), at=15
+    ),
+    "people agreed with the judge on too few": Case(
+        series=drift((0.80, 0.75, 0.84, 60), (0.30, 0.20, 0.40, 100)), at=15
+    ),
+    "people agree less with the judge for a moment": Case(
+        series=drift((0.80, 0.75, 0.84, 400), (0.48, 0.38, 0.58, 200), minutes=5), at=15
+    ),
+    "too few facts are wrong to tell how people agree": Case(
+        series={
+            name: values
+            for name, values in drift((0.80, 0.75, 0.84, 400), (0.0, 0.0, 0.0, 200)).items()
+            if 'answers="before"' in name
+        },
+        at=15,
     ),
     "nothing at all": Case(series={}, at=90),
 }
