@@ -144,6 +144,8 @@ def test_metrics_and_the_table_have_what_has_a_number() -> None:
     labels |= {"judges": rows[0].fingerprint, "by": "people"}
     assert metrics.registry.get_sample_value("groundwatch_corrected_rate", labels) == rows[0].corrected.value
     assert metrics.registry.get_sample_value("groundwatch_corrected_rate_opinions", labels) == 40
+    judged = metrics.registry.get_sample_value("groundwatch_corrected_rate_judged", labels)
+    assert judged == rows[0].judged.value
     corrected_metrics(metrics, ())
     assert metrics.registry.get_sample_value("groundwatch_corrected_rate", labels) is None
     assert len(corrected_table(rows).rows) == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from deploy.grafana.boards.frame import choice, frame, gateway
-from deploy.grafana.boards.panels import Column, Query, bars, figure, lines, rows
+from deploy.grafana.boards.panels import THIN, Column, Query, bars, figure, lines, rows
 from deploy.grafana.boards.promql import increase, mean, quantile, rate, share
 from grafana_foundation_sdk.builders import dashboard
 
@@ -36,6 +36,7 @@ def judges() -> dashboard.Dashboard:
     _cascades(made)
     _cache(made)
     _requests(made)
+    _people(made)
     _trust(made)
     return made
 
@@ -307,6 +308,69 @@ def _requests(made: dashboard.Dashboard) -> None:
             ],
             unit="s",
         )
+    )
+
+
+def _people(made: dashboard.Dashboard) -> None:
+    def told(measure: str, by: str, number: str = "value") -> str:
+        chosen = f'measure="{measure}",number="{number}"'
+        return f"max by ({by}) (groundwatch_agreement{{{chosen}}})"
+
+    judges, reviewers = "protocol, judges, category", "protocol, category"
+    made.with_row(dashboard.Row("Judges and people"))
+    made.with_panel(
+        rows(
+            "First judges against people",
+            "Facts that both decided, of all answers that people reviewed: Cohen's κ with its 95 % interval, "
+            "and F1, precision and recall of what does not hold. Of doubtful answers, where a queue draws "
+            "these first, κ is lower.",
+            {"protocol": "Protocol", "judges": "Judges", "category": "Category"},
+            [
+                Column("κ", told("kappa", judges), "short", 2),
+                Column("from", told("kappa", judges, "low"), "short", 2),
+                Column("to", told("kappa", judges, "high"), "short", 2),
+                Column("F1", told("f1", judges), "percentunit", 0),
+                Column("Precision", told("precision", judges), "percentunit", 0),
+                Column("Recall", told("recall", judges), "percentunit", 0),
+                Column("Answers", told("kappa", judges, "n")),
+            ],
+            sort="Answers",
+            width=14,
+        )
+    )
+    made.with_panel(
+        rows(
+            "People against each other",
+            "Facts that at least two reviewers decided: Fleiss' κ and Krippendorff's α with its 95 % "
+            "interval. No judge can agree with people more than they do with each other.",
+            {"protocol": "Protocol", "category": "Category"},
+            [
+                Column("Fleiss' κ", told("fleiss", reviewers), "short", 2),
+                Column("α", told("alpha", reviewers), "short", 2),
+                Column("from", told("alpha", reviewers, "low"), "short", 2),
+                Column("to", told("alpha", reviewers, "high"), "short", 2),
+                Column("Facts", told("alpha", reviewers, "n")),
+            ],
+            width=10,
+        )
+    )
+    by = "protocol, judges, queue, answers"
+    name = "{{protocol}} {{judges}} {{queue}}: {{answers}}"
+
+    def drift(number: str) -> str:
+        return f'max by ({by}) (groundwatch_judge_drift{{number="{number}"}})'
+
+    made.with_panel(
+        lines(
+            "Do judges drift from people?",
+            "κ over the answers recorded last and over those before them, of queues drawn alike, with 95 % "
+            "intervals. GroundwatchJudgeDrifts comes when the latest lies clearly below.",
+            [Query(drift("value"), name), Query(drift("low"), name), Query(drift("high"), name)],
+            width=24,
+            top=1,
+        )
+        .override_by_query("B", THIN)
+        .override_by_query("C", THIN)
     )
 
 

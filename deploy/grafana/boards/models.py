@@ -53,6 +53,7 @@ def models() -> dashboard.Dashboard:
     )
     _figures(made)
     _versions(made)
+    _corrected(made)
     _headline(made)
     _categories(made)
     _tenants(made)
@@ -174,6 +175,59 @@ def _versions(made: dashboard.Dashboard) -> None:
         .repeat("model")
         .repeat_direction("h")
         .max_per_row(3)
+    )
+
+
+def _corrected(made: dashboard.Dashboard) -> None:
+    by = "queue, model, version, category, by"
+
+    def told(metric: str, more: str = "", labels: str = by) -> str:
+        return f"max by ({labels}) (groundwatch_corrected_rate{metric}{{{MODELS}{more}}})"
+
+    whole, each = ',version="*",category="all"', "queue, model, by"
+    made.with_row(dashboard.Row("Corrected by second opinions"))
+    made.with_panel(
+        rows(
+            "First judges and corrected",
+            "Facts not in the image in all answers that a queue was drawn from: as the first judges say, and "
+            "as its reviewers, or a better model, would say of all of them, with 95 % intervals. "
+            "Version * is all together.",
+            {
+                "model": "Model",
+                "version": "Version",
+                "category": "Category",
+                "queue": "Queue",
+                "by": "By",
+            },
+            [
+                Column("First judges", told("_judged"), "percentunit", 1),
+                Column("Corrected", told(""), "percentunit", 1, gauge=True),
+                Column("from", told("_low"), "percentunit", 1),
+                Column("to", told("_high"), "percentunit", 1),
+                Column("Opinions", told("_opinions")),
+            ],
+            links=[link("the queue", "${gateway}/queues/${__data.fields.Queue:percentencode}")],
+            width=14,
+            height=9,
+        )
+    )
+    made.with_panel(
+        lines(
+            "Corrected beside uncorrected",
+            "Of all facts and versions, before each point. Where the first judges' line lies outside of the "
+            "thin ones they are wrong about the rate.",
+            [
+                Query(told("", whole, each), "{{model}} {{queue}} corrected by {{by}}"),
+                Query(told("_low", whole, each), "{{model}} {{queue}} low"),
+                Query(told("_high", whole, each), "{{model}} {{queue}} high"),
+                Query(told("_judged", whole, each), "{{model}} {{queue}} first judges"),
+            ],
+            unit="percentunit",
+            width=10,
+            height=9,
+        )
+        .override_by_query("B", THIN)
+        .override_by_query("C", THIN)
     )
 
 

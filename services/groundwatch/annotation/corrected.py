@@ -5,6 +5,7 @@ were given with a known probability. People and models are told apart, and so ar
 filter the rate is that of what passes it.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -70,6 +71,7 @@ def corrected_metrics(metrics: Metrics, rows: Sequence[CorrectedRow]) -> None:
         metrics.corrected_rate,
         metrics.corrected_rate_low,
         metrics.corrected_rate_high,
+        metrics.corrected_judged,
         metrics.corrected_opinions,
     )
     for gauge in gauges:
@@ -78,7 +80,8 @@ def corrected_metrics(metrics: Metrics, rows: Sequence[CorrectedRow]) -> None:
     for row, found in told[:MOST_SERIES]:
         names = (row.queue, row.model, row.version, row.protocol, row.fingerprint, row.category, row.by)
         labels = [name.encode("utf-8", "replace").decode()[:128] for name in names]
-        values = (found.value, found.low, found.high, row.opinions)
+        judged = row.judged.value if row.judged is not None else math.nan
+        values = (found.value, found.low, found.high, judged, row.opinions)
         for gauge, value in zip(gauges, values, strict=True):
             gauge.labels(*labels).set(value)
 

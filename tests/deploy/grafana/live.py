@@ -29,6 +29,7 @@ import pytest
 import trustme
 from PIL import Image
 from prometheus_client import CollectorRegistry, Gauge, start_http_server
+from tests.deploy.grafana.reviewing import make_queue, review
 from tests.support.llm_server import LlmServer, picture
 from tests.support.llm_server import running as llm_server
 
@@ -114,7 +115,8 @@ async def watched(folder: Path, seconds: float, rounds: int = 1, thin: int = 1) 
     """Everything, with all of its traffic sent within `seconds` and settled.
 
     Two systems: one with the embedded judges and every `thin`-th of the recorded demo's answers, `rounds`
-    times over, one whose judge is a language model's endpoint that wants money; and two canaries.
+    times over, one whose judge is a language model's endpoint that wants money; and two canaries. Two people
+    review what the first system judged.
     """
     # Slow to import where others work too: no service waits for its engine meanwhile.
     for slow in ("sentence_transformers", "openai"):
@@ -126,6 +128,7 @@ async def watched(folder: Path, seconds: float, rounds: int = 1, thin: int = 1) 
         paid = await stack.enter_async_context(whole_system(_paid(llm), folder / "paid"))
         # Before the traffic; what a budget of one response a minute does not let through is declined.
         await put(demo.bus.js, "remarks", Budget(tenant=BUDGETED, responses_per_minute=1))
+        await make_queue(demo.bus)
         canaries = [_canary(llm, folder, model) for model in ("looks", "looks:0.2")]
         ports = []
         auditor = AuditMetrics()
@@ -147,6 +150,7 @@ async def watched(folder: Path, seconds: float, rounds: int = 1, thin: int = 1) 
         )
         for system in (demo, paid):
             await settled(system)
+        await review(demo.bus)
         await _replays(paid, stack, seconds)
         await asyncio.sleep(3 * SCRAPE)
         yield Watched(prometheus=url, gateway=demo.gateway_url, start=start)

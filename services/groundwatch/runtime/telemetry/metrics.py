@@ -190,6 +190,7 @@ class Metrics:
     corrected_rate: Gauge
     corrected_rate_low: Gauge
     corrected_rate_high: Gauge
+    corrected_judged: Gauge
     corrected_opinions: Gauge
     agreement: Gauge
     judge_drift: Gauge
