@@ -7,10 +7,12 @@ from collections.abc import AsyncIterator
 import pytest
 from playwright.async_api import Browser, expect
 from tests.runtime.conftest import eventually
+from tests.support.agreeing import JUDGES, write_down
 from tests.support.browser import open_browser
 from tests.support.pages import check_page, open_page
 from tests.support.reviewing import QUEUE, Reviewing
 
+from groundwatch.annotation.queues import Queues, QueueSpec
 from groundwatch.runtime.settings import AlarmSettings
 
 
@@ -77,6 +79,42 @@ async def test_progress_and_items_are_shown(browser, reviewing):
         await expect(items.nth(2).get_by_role("link")).to_have_text("<b>second</b>")
 
 
+async def test_who_agrees_with_whom_is_shown_of_the_protocol(browser, reviewing, bus):
+    await reviewing.create()
+    address = reviewing.address(f"/queues/{QUEUE}")
+    async with open_page(browser, address) as page:
+        await expect(page.get_by_text("Who agrees with whom")).to_have_count(0)
+    await write_down(bus, QUEUE)
+    async with open_page(browser, address) as page:
+        judges = page.get_by_role("region", name="Agreement of judges with people").get_by_role("row")
+        # One of another protocol is not there.
+        await expect(judges).to_have_count(5)
+        await expect(judges.nth(1)).to_contain_text("all")
+        for told in (JUDGES, "1,048", "of 212 answers", "0.62", "0.53 to 0.71", "81", "74–87"):
+            await expect(judges.nth(1)).to_contain_text(told)
+        await expect(judges.nth(4).get_by_role("cell").first).to_have_text("–")
+        reviewers = page.get_by_role("region", name="Agreement among reviewers").get_by_role("row")
+        await expect(reviewers).to_have_count(5)
+        await expect(reviewers.nth(1).get_by_role("cell")).to_contain_text(["–", "0.62", "88"])
+        await expect(page.locator("main")).to_contain_text(
+            "is 0.48 (0.38 to 0.58); over the 400 before them it was 0.80"
+        )
+
+
+async def test_agreement_is_of_all_tenants_and_shown_to_those_who_see_all(gateway_factory, bus, tmp_path):
+    tokens = tmp_path / "tokens"
+    tokens.write_text("* all-token-0123456789 viewer v\nacme one-token-0123456789 viewer a\n")
+    gateway = await gateway_factory(tokens_file=str(tokens))
+    await Queues(bus).create(QueueSpec(name=QUEUE, protocol="faithscore"))
+    await write_down(bus, QUEUE)
+    for token, shown in (("all", True), ("one", False)):
+        headers = {"Authorization": f"Bearer {token}-token-0123456789"}
+        reply = await gateway.http.get(f"/queues/{QUEUE}", headers=headers)
+        assert reply.status_code == 200
+        assert ("Who agrees with whom" in reply.text) is shown
+        assert ("Corrected rates" in reply.text) is shown
+
+
 async def test_an_alarm_can_be_chosen(gateway_factory, publish):
     gateway = await gateway_factory(alarm=AlarmSettings(responses=100, objective=0.05))
     for number in range(30):
@@ -100,9 +138,10 @@ async def test_no_such_queue(reviewing):
 
 
 @pytest.mark.slow
-async def test_they_fit_and_can_be_used_by_everybody(browser, reviewing):
+async def test_they_fit_and_can_be_used_by_everybody(browser, reviewing, bus):
     await check_page(browser, reviewing.address("/queues"))
     await reviewing.create(assigned=("ann", "bob"))
     await reviewing.add("first")
+    await write_down(bus, QUEUE)
     await check_page(browser, reviewing.address("/queues"))
     await check_page(browser, reviewing.address(f"/queues/{QUEUE}"))

@@ -14,6 +14,7 @@ from groundwatch.statistics.intervals import Interval
         (showing.percent(0.1144), "11.4\u202f%"),
         (showing.percent(None), "–"),
         (showing.bounds(Interval(0.11, 0.1032, 0.1249, 9)), "10.3–12.5\u202f%"),
+        (showing.limits(Interval(0.1, -0.041, 0.314, 9)), "−0.04 to 0.31"),
         (showing.whole(1234567), "1,234,567"),
         (showing.dollars(0.00123), "$0.0012"),
         (showing.dollars(12.5), "$12.50"),

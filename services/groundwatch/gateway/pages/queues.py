@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from groundwatch.annotation.agreement import Agreement, read_agreement
 from groundwatch.annotation.corrected import read_corrected
 from groundwatch.annotation.frames import Frames
 from groundwatch.annotation.items import PAGE, holding
@@ -118,6 +119,7 @@ class QueuePages:
             progress=progress,
             frame=frame,
             corrected=[row for row in await self._corrected(caller) if row.queue == spec.name],
+            agreement=await self._agreement(caller, spec),
             items=[(item, list(holding(item, now))) for item in items],
             more=items[-1].key if len(items) == PAGE else "",
             after=after,
@@ -148,6 +150,18 @@ class QueuePages:
     async def _corrected(self, caller: Caller) -> Sequence[CorrectedRow]:
         """They are of all tenants."""
         return () if caller.only is not None else (await read_corrected(self._core.bus)).rows
+
+    async def _agreement(self, caller: Caller, spec: QueueSpec) -> Agreement:
+        """That on answers of the queue's protocol, and drift in queues drawn as this one; of all tenants."""
+        if caller.only is not None:
+            return Agreement()
+        found = await read_agreement(self._core.bus)
+        return Agreement(
+            at=found.at,
+            judges=tuple(one for one in found.judges if one.protocol == spec.protocol),
+            reviewers=tuple(one for one in found.reviewers if one.protocol == spec.protocol),
+            drift=tuple(one for one in found.drift if one.queue == spec.name),
+        )
 
     async def _find(self, request: Request) -> QueueSpec:
         try:

@@ -56,6 +56,13 @@ def bounds(interval: Interval | None, digits: int = 1) -> str:
     return f"{100 * interval.low:.{digits}f}–{100 * interval.high:.{digits}f}{THIN}%"
 
 
+def limits(interval: Interval | None, digits: int = 2) -> str:
+    """The two ends of an interval of what is no share and may be below 0: `−0.04 to 0.31`."""
+    if interval is None:
+        return NONE
+    return f"{interval.low:.{digits}f} to {interval.high:.{digits}f}".replace("-", "−")
+
+
 def moment(seconds: float | None, form: str = "%-d %b %Y, %H:%M") -> Markup | str:
     """A moment in UTC, as `<time>`."""
     if not seconds:
@@ -148,6 +155,7 @@ FILTERS = {
     "dollars": dollars,
     "signed": signed,
     "bounds": bounds,
+    "limits": limits,
     "moment": moment,
     "clock": clock,
     "duration": duration,
