@@ -31,11 +31,13 @@ def version_of(tags: Mapping[str, str]) -> str:
     return tags.get("version", "")
 
 
-def judged_answers(number: int, seed: int, version: str = "") -> list[tuple[ResponseScored, list[bool]]]:
-    """Outcomes of a judge that raises many false alarms, and which facts are wrong in truth: 12 %."""
+def judged_answers(
+    number: int, seed: int, version: str = "", rate: float = 0.12
+) -> list[tuple[ResponseScored, list[bool]]]:
+    """Outcomes of a judge that raises many false alarms, and which facts are wrong in truth."""
     random, found = Random(seed), []
     for at in range(number):
-        wrong = [random.random() < 0.12 for _ in range(random.randint(1, 5))]
+        wrong = [random.random() < rate for _ in range(random.randint(1, 5))]
         doubts = [0.3 if random.random() < (0.95 if one else 0.1) else 0.9 for one in wrong]
         tags = {"version": version} if version else {}
         found.append((outcome(f"{seed}-{at}", doubts, tags=tags), wrong))

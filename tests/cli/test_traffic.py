@@ -230,3 +230,40 @@ def test_submit_reads_images_of_the_files_folder_and_of_named_ones_only(
     assert all("leads out of" in told["errors"][number]["error"] for number in (0, 1, 3, 4))
     told = up.json("submit", file, "--images", tmp_path, status=1)
     assert (told["accepted"], [one["line"] for one in told["errors"]]) == (2, [1, 2, 3])
+
+
+def test_two_versions_are_compared_with_the_reason_why_nothing_corrects_them(up, written, answer):
+    wrong = "A dog sits on a red mat."
+    lines = [
+        answer(f"ver-{at}", model="ibis-7b", tags={"version": version}, answer=words)
+        for at, (version, words) in enumerate(
+            [("1", "A dog sits beside a red ball."), ("2", wrong), ("2", wrong)] * 4
+        )
+    ]
+    before = sum(one["scored"] for one in up.json("report")["models"])
+    up.json("submit", written(*lines))
+    up.settled(before + len(lines))
+    (told,) = up.json("compare", "1", "2", "--by", "version", "--model", "ibis-7b")["versions"]
+    assert (told["first"]["scored"], told["second"]["scored"]) == (4, 8)
+    assert told["difference"]["value"] > 0
+    (whole,) = told["corrected"]
+    assert (whole["category"], whole["difference"], whole["opinions"]) == ("all", None, [0, 0])
+    shown = up("compare", "1", "2", "--by", "version", "--model", "ibis-7b")
+    assert shown.returncode == 0 and "No second opinion about 1 and 2" in shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--by", "version"), "name the --model whose versions"),
+        (("--by", "day", "--model", "m"), "what is compared are runs"),
+        (("--by", "version", "--model", "m", "--tenant", "t"), "do not go with --by version"),
+        (
+            ("--by", "version", "--model", "nobody"),
+            "model nobody has no answer of version 1; there are: none",
+        ),
+    ],
+)
+def test_what_is_no_comparison_of_versions_is_refused(up, options, said):
+    done = up("compare", "1", "2", *options)
+    assert done.returncode == 2 and said in done.stderr

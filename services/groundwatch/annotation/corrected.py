@@ -6,21 +6,20 @@ filter the rate is that of what passes it.
 """
 
 import math
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from groundwatch.annotation.frames import Frame, Frames
-from groundwatch.annotation.opinions import ALL, Opinions
-from groundwatch.annotation.queues import Queues, QueueSpec
-from groundwatch.events import Decision, OpinionGiven
-from groundwatch.reporting.corrected import EVERY_VERSION, By, CorrectedRow
+from groundwatch.annotation.frames import Frame, Group
+from groundwatch.annotation.queues import QueueSpec
+from groundwatch.annotation.samples import QueueSamples, VersionOf, counted, read_samples
+from groundwatch.events import OpinionGiven
+from groundwatch.reporting.corrected import By, CorrectedRow
 from groundwatch.runtime.delivery.bus import ENCODER, Bus
 from groundwatch.runtime.stores.buckets import Bucket
 from groundwatch.runtime.telemetry.metrics import Metrics
-from groundwatch.statistics.prediction_powered import LEAST, Labelled, Sample, corrected_rate
-from groundwatch.statistics.sampling import WeightedSums, weighted_rate
+from groundwatch.statistics.prediction_powered import LEAST, Sample, corrected_rate
+from groundwatch.statistics.sampling import weighted_rate
 from groundwatch.topology import QUEUES_BUCKET
 
 KEY = "corrected"
@@ -29,8 +28,6 @@ MOST_SERIES = 500
 NOBODY = "no opinion"
 FEW = "fewer than {} opinions: these alone are told"
 UNDECIDED = "no opinion decides a fact"
-
-VersionOf = Callable[[Mapping[str, str]], str]
 
 
 class CorrectedRates(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,17 +49,7 @@ async def write_corrected(bus: Bus, rates: CorrectedRates) -> bool:
 
 async def compute_corrected(bus: Bus, version_of: VersionOf) -> tuple[CorrectedRow, ...]:
     """Of every queue, in the order of making. Raises `Unavailable`."""
-    specs = await Queues(bus).list()
-    if not specs:
-        return ()
-    by_queue: dict[str, list[OpinionGiven]] = defaultdict(list)
-    for opinion in await Opinions(bus).latest():
-        by_queue[opinion.queue].append(opinion)
-    rows: list[CorrectedRow] = []
-    for spec in specs:
-        frame, _ = await Frames(bus).load(spec.name)
-        rows += corrected_rows(spec, frame, by_queue[spec.name], version_of)
-    return tuple(rows)
+    return tuple(row for queue in await read_samples(bus, version_of) for row in rows_of(queue))
 
 
 def corrected_metrics(metrics: Metrics, rows: Sequence[CorrectedRow]) -> None:
@@ -89,47 +76,24 @@ def corrected_metrics(metrics: Metrics, rows: Sequence[CorrectedRow]) -> None:
 def corrected_rows(
     spec: QueueSpec, frame: Frame, opinions: Iterable[OpinionGiven], version_of: VersionOf
 ) -> list[CorrectedRow]:
-    """By model, version and set of judges, and for `*` of all versions together.
+    return rows_of(QueueSamples(spec, frame, opinions, version_of))
 
-    An opinion that no rule drew counts nowhere. Several of one answer count as one, their mean. Of those that
-    were drawn only some may have an opinion yet: then each was less likely to have one, all alike.
-    """
-    populations: dict[tuple[str, str, str, str, str], WeightedSums] = {}
-    for (model, version, protocol, judges, category), sums in frame.sums.items():
-        for name in (version, EVERY_VERSION):
-            merged = populations.setdefault((model, name, protocol, judges, category), WeightedSums())
-            merged.merge(_copied(sums))
-    given: dict[By, dict[tuple[str, str], list[OpinionGiven]]] = {"people": {}, "model": {}}
-    for opinion in opinions:
-        if opinion.probability > 0 and (opinion.facts or not opinion.judged.get(ALL, (0, 0))[1]):
-            by: By = "model" if opinion.judge is not None else "people"
-            given[by].setdefault((opinion.key, opinion.fingerprint), []).append(opinion)
+
+def rows_of(queue: QueueSamples) -> list[CorrectedRow]:
+    """By model, version and set of judges, and for `*` of all versions together."""
     rows = []
-    for by, answers in given.items():
-        done = min(1.0, len(answers) / frame.drawn) if frame.drawn else 1.0
-        for (model, version, protocol, judges, category), population in sorted(populations.items()):
-            labelled = [
-                _labelled(each, category, done)
-                for (_, fingerprint), each in answers.items()
-                if fingerprint == judges
-                and each[0].model == model
-                and each[0].protocol == protocol
-                and version in (EVERY_VERSION, version_of(each[0].tags))
-            ]
-            if not labelled and by == "model":
-                continue
-            named = (model, version, protocol, judges, category)
-            rows.append(_row(spec, named, by, Sample(population, labelled)))
+    bys: tuple[By, ...] = ("people", "model")
+    for by in bys:
+        for group in sorted(queue.populations):
+            sample = queue.sample(by, group)
+            if sample.labelled or by == "people":
+                rows.append(_row(queue.spec, group, by, sample))
     return rows
 
 
-def _copied(sums: WeightedSums) -> WeightedSums:
-    return msgspec.convert(msgspec.to_builtins(sums), WeightedSums)
-
-
-def _row(spec: QueueSpec, named: tuple[str, str, str, str, str], by: By, sample: Sample) -> CorrectedRow:
+def _row(spec: QueueSpec, named: Group, by: By, sample: Sample) -> CorrectedRow:
     model, version, protocol, judges, category = named
-    labelled = [one for one in sample.labelled if one.known or one.judged_known]
+    labelled = counted(sample.labelled)
     found = corrected_rate(sample.population, labelled)
     reason = ""
     if found is None:
@@ -152,28 +116,6 @@ def _row(spec: QueueSpec, named: tuple[str, str, str, str, str], by: By, sample:
         for_half=found.for_half if found is not None else None,
         reason=reason,
         whole=_whole(spec),
-    )
-
-
-def _labelled(opinions: Sequence[OpinionGiven], category: str, done: float) -> Labelled:
-    """What the reviewers of one answer say of it on average."""
-    wrong = known = 0
-    for opinion in opinions:
-        for fact in opinion.facts:
-            if fact.removed or fact.decision is Decision.UNDECIDED or category not in (ALL, fact.category):
-                continue
-            known += 1
-            wrong += fact.decision is Decision.REFUTED
-    first = opinions[0]
-    judged_wrong, judged_known = first.judged.get(category, (0, 0))
-    return Labelled(
-        wrong=wrong / len(opinions),
-        known=known / len(opinions),
-        judged_wrong=judged_wrong,
-        judged_known=judged_known,
-        weight=first.weight,
-        probability=first.probability * done,
-        key=first.key,
     )
 
 

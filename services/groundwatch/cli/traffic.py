@@ -4,7 +4,10 @@ compare."""
 import asyncio
 import contextlib
 import time
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
+from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +15,8 @@ import msgspec
 import typer
 
 from groundwatch.annotation.corrected import read_corrected
+from groundwatch.annotation.differences import compare_versions, correct_alarms
+from groundwatch.annotation.samples import QueueSamples, read_samples
 from groundwatch.cli.options import (
     ArchiveOnlyOption,
     BaselineOption,
@@ -24,7 +29,7 @@ from groundwatch.cli.output import print_json, progress_bar, say, show_published
 from groundwatch.client.files.calls import Told
 from groundwatch.client.sending import Sender, Sent
 from groundwatch.errors import CheckFailed, UsageError
-from groundwatch.events import LIVE
+from groundwatch.events import LIVE, version_of
 from groundwatch.protocols import registry
 from groundwatch.replay.files import replacing
 from groundwatch.reporting.alarms import Alarms, tell
@@ -32,13 +37,16 @@ from groundwatch.reporting.breakdown import DIMENSIONS, Breakdown, render_breakd
 from groundwatch.reporting.compare.compare import CHANGED
 from groundwatch.reporting.compare.outcomes import Comparison
 from groundwatch.reporting.compare.render import html_report, render_comparison
-from groundwatch.reporting.corrected import CorrectedRow, corrected_table
+from groundwatch.reporting.compare.versions import VersionComparison, render_versions
+from groundwatch.reporting.corrected import CorrectedRow, corrected_table, tell_corrected
 from groundwatch.reporting.live import LiveView
 from groundwatch.reporting.published import PublishedComparison
 from groundwatch.reporting.render import render
 from groundwatch.reporting.report import BASELINE, Report
+from groundwatch.reporting.trends import Versions
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.outcomes import read_outcomes
+from groundwatch.runtime.settings import Settings
 from groundwatch.system.connecting import NOTHING_FOUND, find_running, history, on_bus, run
 from groundwatch.terminal import Console, Live
 from groundwatch.times import read_moment
@@ -207,6 +215,7 @@ def report(
     found = beside or Report(by=by, baseline=baseline)
     alarms = Alarms(settings.alarm.rule)
     corrected: list[CorrectedRow] = []
+    queues: list[QueueSamples] = []
 
     async def work(bus: Bus) -> None:
         async for outcome in read_outcomes(bus, run_name, follow=False):
@@ -214,20 +223,28 @@ def report(
             alarms.add(outcome)
         if run_name == LIVE:
             corrected.extend((await read_corrected(bus)).rows)
+            if alarms.raised:
+                queues.extend(await read_samples(bus, _version_of(settings)))
 
     on_bus(settings, work, "report")
     if isinstance(found, PublishedComparison):
         show_published(found, as_json)
-    elif as_json:
+        return
+    # Opinions are of live traffic.
+    rose = correct_alarms(queues, alarms.raised, alarms.raised) if run_name == LIVE else ()
+    if as_json:
         rows = msgspec.to_builtins(corrected)
-        print_json(found.to_dict() | {"alarms": alarms.rows(), "corrected": rows})
+        told = [row | {"corrected": one} for row, one in zip_longest(alarms.rows(), rose)]
+        print_json(found.to_dict() | {"alarms": told, "corrected": rows})
     else:
         console = Console()
         render(found, console)
         if corrected:
             console.print(corrected_table(corrected))
-        for raised in alarms.raised:
+        for raised, one in zip_longest(alarms.raised, rose):
             console.print(f"⚠ {tell(raised)}", style="red")
+            if one is not None and any(one.opinions):
+                console.print(f"  {tell_corrected(one)}")
 
 
 async def _show_history(
@@ -250,16 +267,31 @@ async def _show_history(
 
 def compare(
     settings: OnSystem,
-    first: Annotated[str, typer.Argument(metavar="RUN", help="A run; live traffic is `live`.")],
-    second: Annotated[str, typer.Argument(metavar="RUN", help="The run that is held against it.")],
+    first: Annotated[
+        str,
+        typer.Argument(metavar="RUN", help="A run; live traffic is `live`. With --by version, a version."),
+    ],
+    second: Annotated[str, typer.Argument(metavar="RUN", help="What is held against it.")],
     model: Annotated[str, typer.Option(help="Only answers of this model.")] = "",
     tenant: Annotated[str, typer.Option(help="Only of this tenant.")] = "",
     protocol: Annotated[str, typer.Option(help="Only by this protocol.")] = "",
     top: Annotated[int, typer.Option(min=0, help="Most changed responses to name.")] = CHANGED,
     out: Annotated[Path | None, typer.Option(help="Write a report with plots (HTML) here.")] = None,
+    by: Annotated[
+        str, typer.Option(metavar="version", help="Compare two versions of --model in live traffic.")
+    ] = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Paired differences of two runs, with intervals and tests."""
+    """Paired differences of two runs, or differences of two versions, with intervals."""
+    if by not in ("", "version"):
+        raise UsageError("what is compared are runs, or with --by version versions of a model")
+    if by:
+        if not model:
+            raise UsageError("name the --model whose versions are compared")
+        if tenant or top != CHANGED or out is not None:
+            raise UsageError("--tenant, --top and --out do not go with --by version")
+        _compare_versions(settings, first, second, model, protocol, as_json)
+        return
     if out is not None and not out.absolute().parent.is_dir():
         raise UsageError(f"{out}: there is no folder {out.absolute().parent}")
     # Imported only here: the gateway brings its web server along.
@@ -280,3 +312,33 @@ def compare(
     render_comparison(found, Console())
     if out is not None:
         say(f"report with plots: {out}")
+
+
+def _compare_versions(
+    settings: Settings, first: str, second: str, model: str, protocol: str, as_json: bool
+) -> None:
+    async def work(bus: Bus) -> tuple[VersionComparison, ...]:
+        version = _version_of(settings)
+        versions = Versions(version)
+        async for outcome in read_outcomes(bus, LIVE, follow=False):
+            if outcome.model == model and protocol in ("", outcome.protocol):
+                versions.add(outcome)
+        reports = versions.rows()
+        known = {one.version for one in reports}
+        if missing := [name for name in (first, second) if name not in known]:
+            others = ", ".join(sorted(name for name in known if name)) or "none"
+            raise UsageError(f"model {model} has no answer of version {missing[0]}; there are: {others}")
+        queues = await read_samples(bus, version)
+        return compare_versions(reports, queues, model, first, second)
+
+    found = on_bus(settings, work, "compare")
+    if not found:
+        raise UsageError(f"no judges have judged both versions of {model}")
+    if as_json:
+        print_json({"versions": [one.to_dict() for one in found]})
+        return
+    render_versions(found, Console())
+
+
+def _version_of(settings: Settings) -> Callable[[Mapping[str, str]], str]:
+    return partial(version_of, names=settings.telemetry.version_tags)

@@ -22,6 +22,7 @@ from groundwatch.gateway.intake.results import Recorded, Refused, bounded
 from groundwatch.gateway.intake.submissions import Submission
 from groundwatch.gateway.live.alarms import AlarmPublisher
 from groundwatch.gateway.live.backlog import Backlog, StreamGauges
+from groundwatch.gateway.live.corrections import Corrections
 from groundwatch.gateway.live.live import Live
 from groundwatch.gateway.live.nats_monitor import NatsMonitor
 from groundwatch.gateway.live.snapshots import Snapshots, counting_of
@@ -94,6 +95,7 @@ class GatewayCore:
             every=self.settings.snapshot_every,
         )
         self.telling.append(lambda: self.live.notes)
+        self.corrections = Corrections(bus, metrics.version_of)
         self.answers = AnswerSearch(bus, archived, self.erased, settings.telemetry.version_tags)
 
     def notes(self) -> list[str]:

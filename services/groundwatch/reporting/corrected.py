@@ -41,6 +41,56 @@ class CorrectedRow(msgspec.Struct, frozen=True, kw_only=True):
     whole: bool = True
 
 
+class VersionDifference(msgspec.Struct, frozen=True, kw_only=True):
+    """How much more does not hold of a second version's answers than of a first one's, in one category.
+
+    `judged` are the first judges' rates of what the two queues were drawn from, the first version's first,
+    and `corrected` those that second opinions tell. A difference is the second's rate less the first's;
+    `labels_alone` is that of the opinions without the first judges. Without one, or with few opinions, there
+    is a `reason`.
+    """
+
+    category: str
+    by: By
+    queues: tuple[str, str]
+    opinions: tuple[int, int]
+    judged: tuple[Interval | None, Interval | None]
+    judged_difference: Interval | None
+    corrected: tuple[Interval | None, Interval | None]
+    difference: Interval | None
+    labels_alone: Interval | None
+    reason: str = ""
+
+
+class CorrectedAlarm(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the corrected rate rose too where an alarm says that the first judges' one did.
+
+    `before` and `after` are the corrected rates of answers that were recorded before the alarm's `since` and
+    from then on; of None there is no opinion. `rose` only if the interval of the difference is above 0.
+    """
+
+    state: Literal["rose", "not_shown", "too_few"]
+    by: By
+    queues: tuple[str, str]
+    opinions: tuple[int, int]
+    before: Interval | None
+    after: Interval | None
+    difference: Interval | None
+
+
+def tell_corrected(one: CorrectedAlarm) -> str:
+    """In words, for the end of an alarm's line."""
+    before, since = (f"{number:,}" for number in one.opinions)
+    numbers = f"{before} opinions before, {since} since"
+    if one.before is None or one.after is None or one.difference is None or one.state == "too_few":
+        return f"too few second opinions to say whether the corrected rate rose too ({numbers})"
+    found = one.difference
+    said = "rose too" if one.state == "rose" else "is not shown to have risen"
+    points = f"{100 * found.value:+.1f} points ({100 * found.low:+.1f} to {100 * found.high:+.1f})"
+    rates = f"{one.before.value:.1%} → {one.after.value:.1%}"
+    return f"the corrected rate {said}: {rates}, {points}, by {one.by}, {numbers}"
+
+
 def corrected_table(rows: Sequence[CorrectedRow]) -> Table:
     """Those of all facts; the categories are in JSON."""
     table = grid(

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from playwright.async_api import expect
 from tests.support.pages import address, check_page, is_too_wide, open_page
+from tests.support.second_opinions import review_all
 
 from groundwatch.errors import UsageError
 from groundwatch.events import AlarmRaised, Decision, Judge, JudgedClaim, SubSentence
@@ -101,6 +102,39 @@ async def test_an_alarm_says_what_changed_and_leads_to_its_answers(browser, gate
         answer = page.locator(".sentences a.sentence").first
         assert (await answer.get_attribute("href")).startswith("/answers/a")
         assert await page.locator("#runbook li").count() == 4
+
+
+@pytest.mark.parametrize(
+    ("right", "state", "said"),
+    [(True, "rose", "rose too"), (False, "not_shown", "not shown to have risen")],
+)
+async def test_an_alarm_says_whether_the_corrected_rate_rose_too(browser, gateway, right, state, said):
+    alarm, _ = await until_alarms(gateway, 2)
+
+    async def told():
+        alarms = (await gateway.http.get("/v1/alarms")).json()["alarms"]
+        return next(one["corrected"] for one in alarms if one["raised_at"] == alarm.raised_at)
+
+    assert (await told())["state"] == "too_few"
+    shown = (await gateway.http.get(place(alarm))).text
+    assert "too few opinions<small>0 before, 0 since</small>" in shown
+
+    def truth(event):
+        """People agree with the judge, or find nothing wrong."""
+        return [right and claim.decision == "refuted" for claim in event.claims]
+
+    await review_all(gateway.bus, "osprey-13b", truth)
+    for _ in range(200):
+        if (found := await told())["state"] != "too_few":
+            break
+        await asyncio.sleep(0.1)
+    assert (found["state"], found["by"], found["opinions"]) == (state, "people", [20, 20])
+    assert found["difference"]["value"] == (1.0 if right else 0.0)
+    async with open_page(browser, address(gateway, place(alarm)), java_script_enabled=False) as page:
+        figure = page.locator(".figures > div", has_text="Corrected")
+        await expect(figure).to_contain_text(said)
+        row = page.locator("tr", has_text="Corrected by people")
+        await expect(row).to_contain_text("20 opinions in q")
 
 
 async def test_who_has_seen_it_stands_there_for_everybody(browser, gateway):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from playwright.async_api import expect
 from tests.support.pages import address, check_page, open_page
+from tests.support.second_opinions import review_all
 
 from groundwatch.gateway.replays import Wanted
 from groundwatch.replay.service import ReplayManager
@@ -90,6 +93,36 @@ async def test_two_versions_stand_side_by_side(browser, gateway, publish):
                 break
             await page.reload()
         await expect(judged).to_contain_text("+40.0")
+    await check_page(browser, address(gateway, path), "tbody tr", widths=(390,))
+
+
+async def test_two_versions_are_corrected_by_what_people_say_of_each(browser, gateway, publish):
+    for number in range(60):
+        bad = number % 2
+        await publish(f"v{number}", refuted=2 * bad, tags={"version": "1.1" if bad else "1.0"})
+
+    def truth(event):
+        """The judge raises a false alarm in every other fact that it refutes."""
+        return [claim.decision == "refuted" and at == 0 for at, claim in enumerate(event.claims)]
+
+    path = "/compare?by=version&model=heron-7b&first=1.0&second=1.1"
+
+    async def shown(words):
+        for _ in range(200):
+            if words in (text := (await gateway.http.get(path)).text):
+                return text
+            await asyncio.sleep(0.1)
+        raise AssertionError(text)
+
+    await shown("No second opinion about 1.0 and 1.1: make a queue of its answers and review it.")
+    await review_all(gateway.bus, "heron-7b", truth)
+    await shown("Corrected by people: queue q.")
+    async with open_page(browser, address(gateway, path), java_script_enabled=False) as page:
+        corrected = page.locator("tbody tr", has=page.get_by_role("rowheader", name="Corrected", exact=True))
+        await expect(corrected).to_contain_text("+20.0")
+        await expect(page.locator("tbody tr", has_text="As judged")).to_contain_text("+40.0")
+        await expect(page.locator("tbody tr", has_text="Second opinions")).to_contain_text("30")
+        await expect(page.locator("tbody tr", has_text="Entity")).to_contain_text("+20.0")
     await check_page(browser, address(gateway, path), "tbody tr", widths=(390,))
 
 

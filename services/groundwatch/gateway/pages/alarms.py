@@ -79,6 +79,7 @@ class AlarmPages:
             notes = await self._notes.of(alarm)
         except NOT_READ as error:
             notes, unread = [], str(error) or repr(error)
+        (rose,) = await self._core.corrections.alarms([found], [found, *others])
         corrected = CorrectedRates(await self._core.live.corrected())
         name = (alarm.model, alarm.protocol, alarm.fingerprint)
         versions = [
@@ -99,6 +100,7 @@ class AlarmPages:
             others=others,
             points=points,
             top=scale_top([point.rate for point in points]),
+            rose=rose,
             corrected=[
                 (one.version, row)
                 for one in versions

@@ -3,7 +3,6 @@
 import time
 from urllib.parse import quote
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
@@ -13,11 +12,9 @@ from groundwatch.events import LIVE
 from groundwatch.gateway.comparing import compare
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.pages.charts import scale_top
-from groundwatch.gateway.pages.corrections import CorrectedRates
 from groundwatch.gateway.pages.rendering import NoPage, Pages
 from groundwatch.gateway.replays import Replay, Replays
-from groundwatch.reporting.trends import VersionReport
-from groundwatch.statistics.intervals import Interval, difference
+from groundwatch.reporting.compare.versions import VersionComparison, notes
 
 LIMIT = 50_000
 """Outcomes of each run that a comparison holds: it is made while somebody waits."""
@@ -32,19 +29,6 @@ MAY = {
     "cancel": ("running", "paused", "importing"),
 }
 """What can be done to a run in which state."""
-
-
-class VersionPair(msgspec.Struct, frozen=True, kw_only=True):
-    """Two versions of a model by the same judges; differences are the second's number less the first's."""
-
-    protocol: str
-    first: VersionReport
-    second: VersionReport
-    rate: Interval | None
-    corrected_first: Interval | None
-    corrected_second: Interval | None
-    corrected: Interval | None
-    top: float
 
 
 class RunPages:
@@ -112,9 +96,11 @@ class RunPages:
         runs, problem = await self._runs()
         names = list(dict.fromkeys([LIVE, *(run.run for run in runs)]))
         versions = [one for one in await self._core.live.versions() if one.version]
-        found, pairs, refused = None, [], ""
+        found, refused = None, ""
+        pairs: tuple[VersionComparison, ...] = ()
         if told["by"] == "version":
-            pairs = await self._pairs(versions, told["model"], told["first"], told["second"])
+            names_of = (told["model"], told["first"], told["second"])
+            pairs = await self._core.corrections.versions(versions, *names_of)
             if told["first"] and told["second"] and not pairs:
                 refused = "No judge has judged both versions of this model."
         elif told["first"] and told["second"]:
@@ -139,7 +125,7 @@ class RunPages:
             names=names,
             versions=versions,
             found=found,
-            pairs=pairs,
+            pairs=[(one, _top(one), list(notes(one))) for one in pairs],
             refused=refused,
             problem=problem,
         )
@@ -151,37 +137,8 @@ class RunPages:
         except (TransientError, UsageError) as error:
             return [], str(error)
 
-    async def _pairs(
-        self, versions: list[VersionReport], model: str, first: str, second: str
-    ) -> list[VersionPair]:
-        corrected = CorrectedRates(await self._core.live.corrected())
-        found = []
-        for one in versions:
-            for other in versions:
-                same = (one.model, one.protocol, one.fingerprint) == (
-                    other.model,
-                    other.protocol,
-                    other.fingerprint,
-                )
-                if not same or one.model != model or (one.version, other.version) != (first, second):
-                    continue
-                key = (one.model, one.protocol, one.fingerprint)
-                each = [corrected.rate(*key, version=name) for name in (first, second)]
-                rates = (one.hallucination_rate, other.hallucination_rate)
-                found.append(
-                    VersionPair(
-                        protocol=one.protocol,
-                        first=one,
-                        second=other,
-                        rate=_difference(*rates),
-                        corrected_first=each[0],
-                        corrected_second=each[1],
-                        corrected=_difference(each[0], each[1]),
-                        top=scale_top([*rates, *each]),
-                    )
-                )
-        return found
 
-
-def _difference(first: Interval | None, second: Interval | None) -> Interval | None:
-    return difference(first, second) if first is not None and second is not None else None
+def _top(pair: VersionComparison) -> float:
+    """The end of the scale on which its rates are drawn."""
+    rates = [pair.first.hallucination_rate, pair.second.hallucination_rate]
+    return scale_top([*rates, *(rate for row in pair.corrected for rate in (*row.judged, *row.corrected))])

@@ -1,0 +1,58 @@
+"""What second opinions say of versions and alarms, computed when somebody asks."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Iterable, Sequence
+
+from groundwatch.annotation.differences import compare_versions, correct_alarms
+from groundwatch.annotation.samples import QueueSamples, VersionOf, read_samples
+from groundwatch.errors import GroundwatchError
+from groundwatch.reporting.alarms import Raised
+from groundwatch.reporting.compare.versions import VersionComparison
+from groundwatch.reporting.corrected import CorrectedAlarm
+from groundwatch.reporting.trends import VersionReport
+from groundwatch.runtime.delivery.bus import Bus
+
+SECONDS = 2.0
+"""What was read is used for so long, whoever asks."""
+
+TIMEOUT = 5.0
+"""Seconds that a reading may take."""
+
+REST = 20.0
+"""And so many times as long as the reading took: it never is more than a twentieth of the time."""
+
+
+class Corrections:
+    """Reads queues and opinions anew when they are older than that. Where they cannot be read, what was read
+    last counts, at first nothing."""
+
+    def __init__(self, bus: Bus, version_of: VersionOf) -> None:
+        self._bus = bus
+        self._version_of = version_of
+        self._queues: Sequence[QueueSamples] = ()
+        self._until = 0.0
+        self._turn = asyncio.Lock()
+
+    async def versions(
+        self, versions: Iterable[VersionReport], model: str, first: str, second: str
+    ) -> tuple[VersionComparison, ...]:
+        queues = await self._current()
+        return await asyncio.to_thread(compare_versions, versions, queues, model, first, second)
+
+    async def alarms(self, raised: Sequence[Raised], among: Sequence[Raised]) -> tuple[CorrectedAlarm, ...]:
+        """Of each alarm whether the corrected rate rose too; `among` are those that may have gone before."""
+        queues = await self._current() if raised else ()
+        return await asyncio.to_thread(correct_alarms, queues, raised, among)
+
+    async def _current(self) -> Sequence[QueueSamples]:
+        async with self._turn:
+            begun = time.monotonic()
+            if begun >= self._until:
+                with contextlib.suppress(GroundwatchError, TimeoutError):
+                    async with asyncio.timeout(TIMEOUT):
+                        self._queues = await read_samples(self._bus, self._version_of)
+                now = time.monotonic()
+                self._until = now + max(SECONDS, REST * (now - begun))
+            return self._queues
