@@ -42,7 +42,6 @@ from groundwatch.gateway.otlp.receiver import Receiver
 from groundwatch.gateway.pages.rendering import Pages
 from groundwatch.gateway.pages.routes import PageRoutes
 from groundwatch.records import Limits
-from groundwatch.reporting.alarms import named
 from groundwatch.runtime.security.same_origin import SameOrigin
 from groundwatch.runtime.stores.losses import MAX_REPORT, REASONS, put_report, read_report
 from groundwatch.runtime.telemetry.labels import OTHER
@@ -259,17 +258,15 @@ class HttpApi:
         self._watching -= 1
 
     async def report(self, request: Request) -> Response:
-        return json(await self._core.live.report(), headers={"Cache-Control": "no-store"})
+        told = await self._core.live.report()
+        await self._core.corrections.add_to(told["alarms"], self._core.live.raised)
+        return json(told, headers={"Cache-Control": "no-store"})
 
     async def alarms(self, request: Request) -> Response:
         """Which model got worse, in which category, since when, and whether second opinions say so too; and
         what is watched."""
-        raised = tuple(self._core.live.raised)
-        corrected = await self._core.corrections.alarms(raised, raised)
-        by_name = {named(one.alarm): found for one, found in zip(raised, corrected, strict=True)}
         told = self._core.live.alarms()
-        for one, row in zip(self._core.live.raised, told["alarms"], strict=True):
-            row["corrected"] = by_name.get(named(one.alarm))
+        await self._core.corrections.add_to(told["alarms"], self._core.live.raised)
         return json(told, headers={"Cache-Control": "no-store"})
 
     async def _form_image(self, request: Request) -> bytes | TooLarge | Response:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from groundwatch.annotation.differences import compare_versions, correct_alarms
 from groundwatch.annotation.samples import QueueSamples, VersionOf, read_samples
@@ -22,6 +23,9 @@ TIMEOUT = 5.0
 
 REST = 20.0
 """And so many times as long as the reading took: it never is more than a twentieth of the time."""
+
+NAMES = ("run", "protocol", "model", "category", "fingerprint", "raised_at")
+"""Fields that tell one alarm from all others."""
 
 
 class Corrections:
@@ -43,8 +47,21 @@ class Corrections:
 
     async def alarms(self, raised: Sequence[Raised], among: Sequence[Raised]) -> tuple[CorrectedAlarm, ...]:
         """Of each alarm whether the corrected rate rose too; `among` are those that may have gone before."""
-        queues = await self._current() if raised else ()
+        if not raised:
+            return ()
+        queues = await self._current()
         return await asyncio.to_thread(correct_alarms, queues, raised, among)
+
+    async def add_to(self, rows: Iterable[dict[str, Any]], raised: Sequence[Raised]) -> None:
+        """Add `corrected` to rows that tell of these alarms."""
+        raised = tuple(raised)
+        corrected = await self.alarms(raised, raised)
+        found = {
+            tuple(getattr(one.alarm, name) for name in NAMES): told
+            for one, told in zip(raised, corrected, strict=True)
+        }
+        for row in rows:
+            row["corrected"] = found.get(tuple(row[name] for name in NAMES))
 
     async def _current(self) -> Sequence[QueueSamples]:
         async with self._turn:
