@@ -53,7 +53,7 @@ AUDITOR_ARCHIVE = 412e6
 
 ARCHIVE_BYTES = 1_500e6
 """`python -m bench cold`: 403 to 656 MB at the peak, with 34,000 to 635,000 events of five streams waiting,
-and 1,357 MB with 6,000,000; `python -m bench archive`, outcomes alone: 267 to 342 MB."""
+1,295 and 1,357 MB with 6,000,000; `python -m bench archive`, outcomes alone: 267 to 342 MB."""
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
