@@ -8,7 +8,7 @@ import asyncio
 import random
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -32,9 +32,12 @@ REMOVED = "item.removed"
 MAX_DRAFT = 256 * 1024
 """Bytes of a draft."""
 
+MAX_REASON = 500
+"""Characters of why an item failed."""
+
 PAGE = 100
 
-State = Literal["open", "held", "done"]
+State = Literal["open", "held", "done", "failed"]
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +45,8 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
 
     `wanted` reviewers are to look at it. `held_by` has until when somebody holds it, `done_by` who has given
     an opinion. Items are given in the order of `order`, which is random: so those that are done at any
-    moment are a random part of what was drawn.
+    moment are a random part of what was drawn. `tries` counts how often a judge was asked for an
+    opinion, and `failed` is why nobody is given the item any more.
     """
 
     queue: str
@@ -62,6 +66,8 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     wanted: int = 1
     held_by: dict[str, float] = {}
     done_by: tuple[str, ...] = ()
+    tries: int = 0
+    failed: str = ""
 
     @property
     def done(self) -> bool:
@@ -71,6 +77,8 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     def state(self) -> State:
         if self.done:
             return "done"
+        if self.failed:
+            return "failed"
         return "held" if holding(self, time.time()) else "open"
 
 
@@ -129,39 +137,51 @@ class Items:
         """Raises `UnknownName`."""
         return (await self._get(queue, key))[0]
 
-    async def hold(self, queue: str, key: str, reviewer: str) -> Item:
-        """Hold the item, or hold it for longer. Raises `HeldByOthers`, `UnknownName`."""
+    async def hold(self, queue: str, key: str, reviewer: str, *, tries: int | None = None) -> Item:
+        """Hold the item, or hold it for longer, and note how many `tries` that are. Raises `HeldByOthers`,
+        `UnknownName`."""
 
         def change(item: Item) -> Item:
             if reviewer in item.done_by:
                 return item
             if not self._is_free(item, reviewer):
                 who = ", ".join(holding(item, self._clock()))
+                if item.failed:
+                    raise HeldByOthers(f"nobody can look at this: {item.failed}")
                 raise HeldByOthers(f"{who} has this now" if who else "others have completed this meanwhile")
             now = self._clock()
             held = holding(item, now) | {reviewer: now + LEASE_SECONDS}
-            return msgspec.structs.replace(item, held_by=held)
+            return msgspec.structs.replace(item, held_by=held, tries=item.tries if tries is None else tries)
 
         return await self._change(queue, key, change)
 
     renew = hold
 
-    async def release(self, queue: str, key: str, reviewer: str) -> Item:
-        """Let go of the item; the draft stays, for when the reviewer comes back to it."""
+    async def release(self, queue: str, key: str, reviewer: str, *, tries: int | None = None) -> Item:
+        """Let go of the item; the draft stays, for when the reviewer comes back. `tries` as in `hold`."""
 
         def change(item: Item) -> Item:
             held = {who: until for who, until in holding(item, self._clock()).items() if who != reviewer}
-            return msgspec.structs.replace(item, held_by=held)
+            return msgspec.structs.replace(item, held_by=held, tries=item.tries if tries is None else tries)
 
         return await self._change(queue, key, change)
 
-    async def complete(self, queue: str, key: str, opinion: OpinionGiven) -> Stored:
+    async def fail(self, queue: str, key: str, reason: str) -> Item:
+        """Give the item to nobody any more, for this reason."""
+
+        def change(item: Item) -> Item:
+            return msgspec.structs.replace(item, failed=reason[:MAX_REASON], held_by={})
+
+        return await self._change(queue, key, change)
+
+    async def complete(self, queue: str, key: str, opinion: OpinionGiven, *, replace: bool = True) -> Stored:
         """Give the opinion, and then note that its reviewer has done the item. Safe to repeat.
 
-        Raises `HeldByOthers` where the reviewer neither holds it nor may, `UnknownName`.
+        Without `replace` an opinion of before on the same item stands. Raises `HeldByOthers` where the
+        reviewer neither holds it nor may, `UnknownName`.
         """
         await self.hold(queue, key, opinion.reviewer)
-        stored = await self._opinions.give(opinion)
+        stored = await self._opinions.give(opinion, replace=replace)
 
         def change(item: Item) -> Item:
             held = {who: until for who, until in item.held_by.items() if who != opinion.reviewer}
@@ -211,6 +231,10 @@ class Items:
     async def all(self, queue: str) -> Sequence[Item]:
         return tuple((await self._current(queue)).values())
 
+    async def remove(self, queue: str, keys: Iterable[str]) -> None:
+        """Remove single items."""
+        await self._bucket.remove([_key(queue, key) for key in keys], REMOVED)
+
     async def delete_all(self, queue: str) -> int:
         """Remove every item of a queue, and every draft; how many items that were."""
         keys = {document.key async for document in self._bucket.read(f"{ITEM}{queue}.>")}
@@ -220,7 +244,7 @@ class Items:
 
     def _is_free(self, item: Item, reviewer: str) -> bool:
         """Whether the reviewer holds it or may hold it."""
-        if reviewer in item.done_by:
+        if reviewer in item.done_by or item.failed:
             return False
         held = holding(item, self._clock())
         return reviewer in held or len(item.done_by) + len(held) < item.wanted

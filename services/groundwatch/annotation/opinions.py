@@ -37,9 +37,10 @@ class Opinions:
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
 
-    async def give(self, opinion: OpinionGiven) -> Stored:
+    async def give(self, opinion: OpinionGiven, *, replace: bool = True) -> Stored:
         """Put it behind what the same reviewer said of the same answer before; nothing, where it says the
-        same. Raises `InputError` for one that is too large."""
+        same, or not to `replace` what was said for the same queue. Raises `InputError` for one that is too
+        large."""
         subject = subject_of(
             "opinion", opinion.run, opinion.protocol, reviewer_key(opinion.reviewer), opinion.key
         )
@@ -47,7 +48,7 @@ class Opinions:
             before = await self._last(subject)
             sequence, said = (before.sequence, before.opinion) if before is not None else (0, None)
             if said is not None:
-                if _same(said, opinion):
+                if _same(said, opinion) or (not replace and said.queue == opinion.queue):
                     return Stored.EXISTED
                 opinion = msgspec.structs.replace(opinion, revision=said.revision + 1)
             data = ENCODER.encode(opinion)

@@ -68,12 +68,13 @@ class QueueSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class QueueProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a queue is. `held` are items that somebody works at, `opinions` counts those of all
-    reviewers, and `reviewers` those of each."""
+    """How far a queue is. `held` are items that somebody works at, `failed` those at which nobody can,
+    `opinions` counts those of all reviewers, and `reviewers` those of each."""
 
     items: int = 0
     done: int = 0
     held: int = 0
+    failed: int = 0
     opinions: int = 0
     reviewers: dict[str, int] = {}
 
@@ -154,7 +155,7 @@ class Queues:
     async def progress(self, name: str, tenant: str = "") -> QueueProgress:
         """Over all items, or those of one tenant."""
         reviewers: dict[str, int] = {}
-        items = done = held = 0
+        items = done = held = failed = 0
         now = time.time()
         for item in await self.items.all(name):
             if tenant not in ("", item.tenant):
@@ -162,12 +163,14 @@ class Queues:
             items += 1
             done += item.done
             held += not item.done and bool(holding(item, now))
+            failed += item.state == "failed"
             for reviewer in item.done_by:
                 reviewers[reviewer] = reviewers.get(reviewer, 0) + 1
         return QueueProgress(
             items=items,
             done=done,
             held=held,
+            failed=failed,
             opinions=sum(reviewers.values()),
             reviewers=dict(sorted(reviewers.items())),
         )

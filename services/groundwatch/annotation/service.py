@@ -15,6 +15,7 @@ from groundwatch.annotation.items import Items
 from groundwatch.annotation.opinions import Opinions
 from groundwatch.annotation.queues import Queues, QueueSpec
 from groundwatch.annotation.reading import QueueReader, mean_uncertainty
+from groundwatch.annotation.second_opinion import SecondJudge, SecondOpinions, close_queues
 from groundwatch.errors import GroundwatchError
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import FAULTS
@@ -31,17 +32,26 @@ CORRECTED_SECONDS = 60.0
 
 
 class AnnotationService:
-    """Draws queues from outcomes as they come, and those of a fixed size once."""
+    """Draws queues from outcomes as they come, and those of a fixed size once; has a second judge give its
+    opinion where there is one."""
 
     name = ANNOTATION
 
-    def __init__(self, settings: Settings, bus: Bus, metrics: Metrics) -> None:
+    def __init__(
+        self, settings: Settings, bus: Bus, metrics: Metrics, judge: SecondJudge | None = None
+    ) -> None:
+        """`judge` is that of `[second_opinion]`."""
         self._bus = bus
         self._metrics = metrics
         self._agreement = AgreementReader(bus)
         self._items = Items(bus)
         self._queues = Queues(bus, self._items)
         self._reader = QueueReader(bus, self._items, metrics.version_of)
+        self._second = (
+            SecondOpinions(settings.second_opinion, settings.retry, judge, bus, metrics, self._queues)
+            if judge is not None
+            else None
+        )
         self._drawn: set[str] = set()
         self._fault = ""
         self._tasks = [
@@ -53,17 +63,26 @@ class AnnotationService:
     async def start(self) -> None:
         for task in self._tasks:
             task.start()
+        if self._second is not None:
+            self._second.start()
 
     async def drain(self, timeout: float) -> None:
         """What was read and is not written is read again by the next start."""
+        if self._second is not None:
+            await self._second.drain(timeout)
         for task in self._tasks:
             await task.stop()
 
     def problems(self) -> list[str]:
         found = self._bus.problems()
         found += [task.problem for task in self._tasks if task.problem]
+        found += self._second.problems() if self._second is not None else []
         found += [self._fault] if self._fault else []
         return [f"{self.name}: {why}" for why in found]
+
+    def notes(self) -> list[str]:
+        """A second judge that is away is none of ours: people go on reviewing."""
+        return self._second.notes() if self._second is not None else []
 
     async def _follow(self) -> None:
         """Queues that take what comes."""
@@ -74,6 +93,8 @@ class AnnotationService:
     async def _once(self) -> None:
         try:
             specs = [spec for spec in await self._queues.list() if not spec.size and not spec.closed]
+            if self._second is None:
+                specs = await close_queues(self._queues, specs)
             await self._reader.go_on(await self._measured(specs))
             self._fault = ""
         except (GroundwatchError, *FAULTS) as error:

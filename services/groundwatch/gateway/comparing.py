@@ -242,17 +242,6 @@ def _outcomes(bus: Bus, run: str, wanted: _Wanted) -> AsyncGenerator[Read]:
     return bus.history.read(OUTCOMES, subjects=(wanted.subject(run),))
 
 
-async def last_event(bus: Bus, stream: str, subject: str) -> Read | None:
-    """The last on this subject, None where there is none. Raises `TransientError`."""
-    try:
-        return await bus.history.last(stream, subject)
-    except FAULTS as error:
-        raise TransientError(f"cannot read {stream}: {error!r}") from error
-    except UsageError as error:
-        # Nothing that whoever asks could mend: the archive cannot be read from here.
-        raise TransientError(str(error)) from error
-
-
 async def _last(bus: Bus, stream: str, subjects: Sequence[str]) -> AsyncGenerator[Read]:
     for some in (subjects[start : start + AT_ONCE] for start in range(0, len(subjects), AT_ONCE)):
         try:

@@ -12,7 +12,6 @@ from groundwatch.events import LIVE, ResponseRecorded, ResponseScored
 from groundwatch.gateway.access.access import Access
 from groundwatch.gateway.answers.search import AnswerSearch
 from groundwatch.gateway.budgets.budgets import Budgets
-from groundwatch.gateway.comparing import last_event
 from groundwatch.gateway.intake.admission import Admission
 from groundwatch.gateway.intake.elsewhere import Elsewhere
 from groundwatch.gateway.intake.intake import Intake
@@ -142,10 +141,7 @@ async def look_up(bus: Bus, tenant: str, response_id: str) -> dict[str, Any] | N
         response = _RECORDED.decode(read.data)
         key = response.key
         found = await asyncio.gather(
-            *(
-                last_event(bus, OUTCOMES, subject_of("outcome", LIVE, name, key))
-                for name in response.protocols
-            )
+            *(bus.last_event(OUTCOMES, subject_of("outcome", LIVE, name, key)) for name in response.protocols)
         )
     outcomes = {
         protocol: _SCORED.decode(outcome.data)
@@ -163,6 +159,6 @@ async def _recorded(bus: Bus, key: str) -> Read | None:
         raise TransientError(f"cannot read {RESPONSES}: {error!r}") from error
     for partition in places:
         subject = subject_of("recorded", LIVE, in_partition(key, partition))
-        if (read := await last_event(bus, RESPONSES, subject)) is not None:
+        if (read := await bus.last_event(RESPONSES, subject)) is not None:
             return read
     return None

@@ -56,6 +56,10 @@ def make_service(
         from groundwatch.replay.service import ReplayManager, RunGauges
 
         more = [ReplayManager(settings), RunGauges(bus, metrics.replay), archived_answers(settings)]
+    if name == "annotation" and settings.second_opinion.judge:
+        from groundwatch.system.second_opinion import EngineJudge
+
+        more = [EngineJudge(settings, bus, metrics)]
     made = getattr(import_module(f"groundwatch.{name}.service"), f"{name.title()}Service")
     named = {"in_one_process": in_one_process} if name == "archive" else {}
     service: Service = made(settings, bus, metrics, *more, **named)

@@ -31,7 +31,6 @@ from groundwatch.events import (
     ResponseScored,
 )
 from groundwatch.gateway.callers import Caller, NotAllowed
-from groundwatch.gateway.comparing import last_event
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.bodies import TooLarge, body_of
 from groundwatch.gateway.http.middleware import caller_of
@@ -358,7 +357,7 @@ class ReviewRoutes:
         return await self._event(RESPONSES, subject, item, ResponseRecorded)
 
     async def _event(self, stream: str, subject: str, item: Item, form: type[E]) -> E:
-        found = await last_event(self._core.bus, stream, subject)
+        found = await self._core.bus.last_event(stream, subject)
         if found is None:
             raise UnknownName(f"the answer of item '{item.key}' is kept no longer")
         return msgspec.json.decode(found.data, type=form)

@@ -24,7 +24,7 @@ from groundwatch.runtime.delivery.connection import Broker, Connection
 from groundwatch.runtime.delivery.history import Cold, History
 from groundwatch.runtime.delivery.partitioned import history_of
 from groundwatch.runtime.delivery.publisher import Publisher, Receipt, StorageHealth, Stored, wait_acks
-from groundwatch.runtime.delivery.streams import FAULTS, last_message
+from groundwatch.runtime.delivery.streams import FAULTS, Read, last_message
 from groundwatch.runtime.security.connecting import Refusals, nats_servers, security, why_not_connected
 from groundwatch.runtime.settings import NatsSettings
 from groundwatch.runtime.telemetry.logs import logger
@@ -286,6 +286,17 @@ class Bus:
     async def holds(self, stream: str, subject: str) -> bool:
         """Whether the stream of this kind has a message on this subject."""
         return await self.headers_of(stream, subject) is not None
+
+    async def last_event(self, stream: str, subject: str) -> Read | None:
+        """The last event on this subject, in the streams or the archive; None where there is none. Raises
+        `TransientError`."""
+        try:
+            return await self.history.last(stream, subject)
+        except FAULTS as error:
+            raise TransientError(f"cannot read {stream}: {error!r}") from error
+        except UsageError as error:
+            # Nothing that whoever asks could mend: the archive cannot be read from here.
+            raise TransientError(str(error)) from error
 
     async def headers_of(self, stream: str, subject: str) -> Mapping[str, str] | None:
         """The headers of the stream's message on this subject; None when it has none there."""

@@ -15,6 +15,7 @@ from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.runtime.settings.gateway import GatewaySettings, Hosts, Protocol
 from groundwatch.runtime.settings.judges import ASKING, CASCADE, EMBEDDED, EngineSettings, JudgeSettings
 from groundwatch.runtime.settings.outflow import OutflowSettings
+from groundwatch.runtime.settings.second_opinion import SecondOpinionSettings
 from groundwatch.section import AtLeastOne, Count, NotNegative, Port, Positive, Section, wrong
 from groundwatch.statistics.alarm import Rule
 
@@ -403,13 +404,15 @@ class Settings(Section):
     triton: TritonSettings = TritonSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
     alarm: AlarmSettings = AlarmSettings()
+    second_opinion: SecondOpinionSettings = SecondOpinionSettings()
     archive: ArchiveSettings = ArchiveSettings()
     outflow: OutflowSettings = OutflowSettings()
     cache: CacheSettings = CacheSettings()
     retention: RetentionSettings = RetentionSettings()
     protocols: Section = Field(default_factory=Section)
     judges: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    """Judges that callers may choose for a replay: by name the judging sections, over those in use."""
+    """Judges that callers may choose for a replay, and settings for second opinions: by name the judging
+    sections, over those in use."""
 
     @field_validator("extraction", "generation", "matching", "scoring")
     @classmethod

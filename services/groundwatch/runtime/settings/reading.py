@@ -25,6 +25,7 @@ from groundwatch.addresses import shown_address, shown_variable, without_secrets
 from groundwatch.errors import SettingsError, UsageError
 from groundwatch.runtime.settings import STAGES, Settings, StageSettings
 from groundwatch.runtime.settings.judges import JudgeSettings
+from groundwatch.runtime.settings.second_opinion import JUDGE, second_engines, second_protocols
 from groundwatch.section import Key, dotted, explained
 
 ENVIRONMENT_PREFIX = "GROUNDWATCH_"
@@ -206,6 +207,12 @@ def _mended(values: dict[str, Any], problems: Problems, origin: Any) -> Settings
             judges[name] = tables
         except SettingsError as error:
             problems.add_error(error)
+    name = settings.second_opinion.judge
+    if name and (name in judges or name not in settings.judges):
+        try:
+            with_second_judge(settings)
+        except SettingsError as error:
+            problems.add_error(error)
     return settings.model_copy(update={"judges": judges})
 
 
@@ -285,6 +292,32 @@ def with_judge(settings: Settings, name: str) -> Settings:
             "setting 'judges': a judge's name has letters, digits, - and _, at most 64 of them"
         )
     return _with_tables(settings, tables, f"judges.{name}.")
+
+
+def with_second_judge(settings: Settings) -> tuple[Settings, tuple[str, ...]]:
+    """The settings with the judge of `[second_opinion]` over them, and the protocols that it is asked about.
+
+    Raises `SettingsError` where there is no such judge, or none that can give another opinion.
+    """
+    name = settings.second_opinion.judge
+    if name in settings.judges:
+        second = with_judge(settings, name)
+        if second.prompts != settings.prompts:
+            why = f"[judges.{name}] has prompts of its own, and a process has one set of prompts"
+            raise SettingsError(f"setting '{JUDGE}': {why}")
+    elif name in second_engines() or ":" in name:
+        try:
+            second = _with_tables(settings, {"verification": {"engine": name}}, "")
+        except SettingsError as error:
+            told = (_LINE.fullmatch(line) for line in error.problems)
+            why = "; ".join(f"{one[1]}: {one[2]}" for one in told if one) or str(error)
+            raise SettingsError(f"setting '{JUDGE}': {why}") from error
+    else:
+        known = ", ".join(settings.judges) or "none"
+        engines = ", ".join(second_engines())
+        why = f"'{name[:64]}' is none of [judges] (named are: {known}), and no engine ({engines})"
+        raise SettingsError(f"setting '{JUDGE}': {why}")
+    return second, second_protocols(settings, second)
 
 
 def with_run(settings: Settings, values: Mapping[str, Any]) -> Settings:

@@ -192,6 +192,9 @@ class Metrics:
     corrected_rate_high: Gauge
     corrected_judged: Gauge
     corrected_opinions: Gauge
+    second_opinions: Counter
+    second_opinions_waiting: Gauge
+    second_opinions_left: Gauge
     agreement: Gauge
     judge_drift: Gauge
     archive_rows: Counter
