@@ -30,6 +30,9 @@ Text = Annotated[str, msgspec.Meta(max_length=512)]
 Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
 Person = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
 
+JUDGE = "judge:"
+"""What the name of a reviewer begins with who is a judge; behind it stands the judge's fingerprint."""
+
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -65,6 +68,11 @@ class QueueSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     created_at: float = 0.0
     created_by: str = ""
     closed: bool = False
+
+    @property
+    def for_judge(self) -> bool:
+        """Whether a judge works at it, and no people."""
+        return bool(self.assigned) and all(one.startswith(JUDGE) for one in self.assigned)
 
 
 class QueueProgress(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ import msgspec
 
 from groundwatch.annotation.items import Item, Items, holding
 from groundwatch.annotation.opinions import Opinions, opinion_on
-from groundwatch.annotation.queues import Queues, QueueSpec
+from groundwatch.annotation.queues import JUDGE, Queues, QueueSpec
 from groundwatch.annotation.turns import LEASE_SECONDS, Turns
 from groundwatch.errors import (
     UNDECODED,
@@ -414,7 +414,7 @@ async def close_queues(queues: Queues, specs: Sequence[QueueSpec]) -> list[Queue
 
 def reviewer_of(judge: Judge) -> str:
     """As whom a judge gives its opinions."""
-    return f"judge:{judge.fingerprint}"
+    return f"{JUDGE}{judge.fingerprint}"
 
 
 def _same(spec: QueueSpec, wanted: QueueSpec | None) -> bool:

@@ -24,7 +24,7 @@ from groundwatch.runtime.settings import NatsSettings, Settings, StageSettings, 
 from groundwatch.runtime.settings.gateway import GatewaySettings
 from groundwatch.runtime.settings.judges import ASKING, CASCADE, EngineSettings
 from groundwatch.runtime.settings.login import is_loopback
-from groundwatch.runtime.settings.reading import Problems, with_judge
+from groundwatch.runtime.settings.reading import Problems, with_judge, with_second_judge
 from groundwatch.verification import engines as verification
 
 ENGINES: dict[str, tuple[str, Callable[[Settings], Any]]] = {
@@ -139,6 +139,9 @@ def _endpoints(
             chats = {f"{stage}.models.{name}": (one, asks) for name, one in named}
         else:
             chats = dict(_of_stage(stage, getattr(settings, stage)))
+            if stage == "verification" and settings.second_opinion.judge in ASKING:
+                # An engine that is named for second opinions asks what verification names.
+                chats = {key: (chat, True) for key, (chat, _) in chats.items()}
         for key, (chat, asked) in chats.items():
             if asked:
                 yield key, chat
@@ -253,15 +256,21 @@ async def _check_engines(settings: Settings, stages: tuple[str, ...], problems: 
     if settings.scoring.engine:
         problems.add("scoring.engine", "scoring has no engines: leave it out")
     for stage in stages:
-        key = f"{stage}.engine"
-        try:
-            engine = ENGINES[stage][1](settings)
-        except MissingExtraError as error:
-            name = named_engine(settings, stage)
-            problems.add(key, f"{name} does not run here: {error}, or choose another engine")
-        except SettingsError as error:
-            problems.add_error(error)
-        except UsageError as error:
-            problems.add(key, str(error))
-        else:
-            await engine.close()
+        await _check_engine(f"{stage}.engine", named_engine(settings, stage), stage, settings, problems)
+    name = settings.second_opinion.judge
+    if name and set(stages) == set(ENGINES) and not problems.found:
+        second, _ = with_second_judge(settings)
+        await _check_engine("second_opinion.judge", name, "verification", second, problems)
+
+
+async def _check_engine(key: str, name: str, stage: str, settings: Settings, problems: Problems) -> None:
+    try:
+        engine = ENGINES[stage][1](settings)
+    except MissingExtraError as error:
+        problems.add(key, f"{name} does not run here: {error}, or choose another engine")
+    except SettingsError as error:
+        problems.add_error(error)
+    except UsageError as error:
+        problems.add(key, str(error))
+    else:
+        await engine.close()

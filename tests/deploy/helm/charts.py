@@ -296,6 +296,31 @@ CASES: dict[str, tuple[tuple[str, ...], Object]] = {
             },
         },
     ),
+    "second-opinion": (
+        (),
+        {
+            **LLM,
+            "settings": {
+                "extraction": {"engine": "llm"},
+                "matching": {"engine": "llm"},
+                "verification": {"engine": "reference"},
+                "judges": {
+                    "strong": {
+                        "verification": {
+                            "engine": "llm",
+                            "llm": {
+                                "base_url": "https://strong.example:8443/v1",
+                                "model": "strong",
+                                "api_key_env": "STRONG_KEY",
+                            },
+                        }
+                    }
+                },
+                "second_opinion": {"judge": "strong", "share": 0.05},
+            },
+            "apiKeys": {"STRONG_KEY": {"secret": "strong", "key": "key"}},
+        },
+    ),
     "without-extras": (
         (),
         {

@@ -193,6 +193,20 @@ def test_a_key_goes_only_to_the_stage_that_uses_it() -> None:
     assert holders == {"Deployment gw-groundwatch-extraction", "Deployment gw-groundwatch-verification"}
 
 
+def test_the_second_judges_key_and_way_are_the_annotation_services() -> None:
+    objects = rendered("second-opinion")
+    holders = [
+        name
+        for name, pod in pods(objects)
+        for container in containers(pod)
+        for variable in container.get("env", ())
+        if variable["name"] == "STRONG_KEY"
+    ]
+    assert holders == ["Deployment gw-groundwatch-annotation"]
+    ways = named(objects, "NetworkPolicy", "annotation")["spec"]["egress"]
+    assert any({"port": 8443, "protocol": "TCP"} in rule.get("ports", ()) for rule in ways)
+
+
 def test_each_service_has_its_own_seed() -> None:
     seeds = {
         name: volume["secret"]["secretName"]

@@ -149,6 +149,9 @@
 {{- if and $.Values.networkPolicy.enabled $inside (not $.Values.networkPolicy.llmEgress) }}{{ fail (printf "networkPolicy.llmEgress: %s is %s, inside the cluster: say where its pods are (an egress rule with `to` and `ports`)" (ternary "llm.baseUrl" .key (eq .base_url $.Values.llm.baseUrl)) .base_url) }}{{ end -}}
 {{- end -}}
 {{- end -}}
+{{- if .Values.annotation.enabled -}}
+{{- range include "groundwatch.endpoints" (dict "root" $ "stage" "annotation") | fromJsonArray }}{{ $named = append $named .api_key_env }}{{ end -}}
+{{- end -}}
 {{- if and .Values.llm.baseUrl (not (has "LLM_API_KEY" $named)) }}{{ fail "llm.baseUrl: no stage would ask it; give one the engine llm or visual, and no llm of its own" }}{{ end -}}
 {{- range $name, $_ := .Values.apiKeys -}}
 {{- if hasPrefix "GROUNDWATCH_" $name }}{{ fail (printf "apiKeys.%s: variables with this prefix are settings; choose another name" $name) }}{{ end -}}

@@ -49,6 +49,9 @@ scoring: GW_JUDGED
 {{- $values := .root.Values -}}
 {{- if eq .stage "replay" -}}
 {{- ternary $values.replay.autoscaling.maxReplicas $values.replay.replicas $values.replay.autoscaling.enabled | int -}}
+{{- else if eq .stage "annotation" -}}
+{{- /* Of several one at a time asks the second judge. */ -}}
+1
 {{- else if include "groundwatch.scaled" . -}}
 {{- (include "groundwatch.autoscaling" . | fromJson).maxReplicas | int -}}
 {{- else -}}

@@ -133,11 +133,32 @@ of {key, engine, llm}: one without `llm` asks the stage's own. Takes its setting
 {{- include "groundwatch.toml" (dict "path" "" "values" (include "groundwatch.settings" . | fromJson)) -}}
 {{- end }}
 
+{{/* Whom the settings of a stage name, as JSON; of the annotation service the judge of second opinions: one of
+`judges`, over the settings of verification, or an engine. Takes (dict "root" $ "stage" "…"). */}}
+{{- define "groundwatch.judgingSection" -}}
+{{- $settings := include "groundwatch.settings" .root | fromJson -}}
+{{- $section := get $settings .stage | default dict -}}
+{{- if eq .stage "annotation" -}}
+{{- $section = dict -}}
+{{- with ($settings.second_opinion | default dict).judge -}}
+{{- $first := omit ($settings.verification | default dict) "protocols" -}}
+{{- $named := (get ($settings.judges | default dict) .) | default dict -}}
+{{- if hasKey ($settings.judges | default dict) . -}}
+{{- $section = merge (deepCopy ($named.verification | default dict)) $first -}}
+{{- else -}}
+{{- $section = merge (dict "engine" .) $first -}}
+{{- end -}}
+{{- if not (eq ($section.engine | default "") "cascade") }}{{ $section = omit $section "cascade" }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $section -}}
+{{- end }}
+
 {{/* The model endpoints that a stage asks, as a JSON list of {key, base_url, api_key_env,
 concurrency: 16 by default, as a test compares}. Takes (dict "root" $ "stage" "…"). */}}
 {{- define "groundwatch.endpoints" -}}
 {{- $settings := include "groundwatch.settings" .root | fromJson -}}
-{{- $section := get $settings .stage | default dict -}}
+{{- $section := include "groundwatch.judgingSection" . | fromJson -}}
 {{- $found := list -}}
 {{- if eq .stage "replay" -}}
 {{- range $stage := include "groundwatch.judgingStages" . | splitList " " -}}
@@ -177,7 +198,7 @@ concurrency: 16 by default, as a test compares}. Takes (dict "root" $ "stage" "�
 {{- $found -}}
 {{- else -}}
 {{- $settings := include "groundwatch.settings" .root | fromJson -}}
-{{- $section := get $settings .stage | default dict -}}
+{{- $section := include "groundwatch.judgingSection" . | fromJson -}}
 {{- $engine := $section.engine | default "" -}}
 {{- $encodes := and (eq .stage "generation") (eq $engine "openai") (not ($settings.images | default dict).encoder_url) -}}
 {{- $engines := include "groundwatch.engines" $section | fromJsonArray -}}

@@ -11,16 +11,17 @@
 {{- toJson $found -}}
 {{- end }}
 
-{{/* The stages that ask Triton, and the replay service if it does, as a JSON list. */}}
+{{/* The stages that ask Triton, and the replay and annotation services if they do, as a JSON list. */}}
 {{- define "groundwatch.tritonClients" -}}
 {{- $found := list -}}
-{{- range splitList " " (include "groundwatch.enabledStages" .) | concat (ternary (list "replay") list .Values.replay.enabled) -}}
+{{- range splitList " " (include "groundwatch.enabledStages" .) | concat (ternary (list "replay") list .Values.replay.enabled) (ternary (list "annotation") list .Values.annotation.enabled) -}}
 {{- if include "groundwatch.usesTriton" (dict "root" $ "stage" .) }}{{ $found = append $found . }}{{ end -}}
 {{- end -}}
 {{- toJson $found -}}
 {{- end }}
 
-{{/* The clients of one server, as a JSON list: its stages, and the replay service where it has a stage that judges.
+{{/* The clients of one server, as a JSON list: its stages, the replay service where it has a stage that judges, and
+the annotation service, whose second judge verifies, where it has verification.
 Takes (dict "root" $ "server" <its values>). */}}
 {{- define "groundwatch.clientsOf" -}}
 {{- $found := list -}}
@@ -28,6 +29,7 @@ Takes (dict "root" $ "server" <its values>). */}}
 {{- range $client := include "groundwatch.tritonClients" .root | fromJsonArray -}}
 {{- $here := has $client $.server.stages -}}
 {{- if eq $client "replay" }}{{ range $judges }}{{ if has . $.server.stages }}{{ $here = true }}{{ end }}{{ end }}{{ end -}}
+{{- if and (eq $client "annotation") (has "verification" $.server.stages) }}{{ $here = true }}{{ end -}}
 {{- if $here }}{{ $found = append $found $client }}{{ end -}}
 {{- end -}}
 {{- toJson $found -}}

@@ -20,7 +20,7 @@ from groundwatch.annotation.files import Format, lines_of, opinions_in
 from groundwatch.annotation.frames import Frames
 from groundwatch.annotation.items import Item, Items
 from groundwatch.annotation.opinions import Opinions, opinion_on
-from groundwatch.annotation.queues import Queues, QueueSpec, read_spec
+from groundwatch.annotation.queues import JUDGE, Queues, QueueSpec, read_spec
 from groundwatch.errors import UNDECODED, HeldByOthers, InputError, UnknownName, UsageError
 from groundwatch.events import (
     Decision,
@@ -370,7 +370,7 @@ def _sees(caller: Caller, spec: QueueSpec) -> bool:
 def _name(caller: Caller, said: str) -> str:
     """Who reviews: who is logged in, or else who they say they are."""
     name = caller.name or said.strip() or REVIEWER
-    if _CONTROL.search(name) or (not caller.name and name.startswith("judge:")):
+    if _CONTROL.search(name) or (not caller.name and name.startswith(JUDGE)):
         raise InputError("reviewer: no name of a person")
     return name
 
