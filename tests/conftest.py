@@ -14,8 +14,6 @@ import hypothesis
 import nats.js.errors
 import pytest
 import structlog
-from tests.support.command_line import answer, nobody, up, written
-from tests.support.provisioning import provision_again
 from xdist.scheduler import LoadGroupScheduling
 
 from groundwatch.runtime.delivery.bus import Bus
@@ -23,6 +21,8 @@ from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.local.servers import NatsServer
 from groundwatch.runtime.settings import NatsSettings
 from groundwatch.topology import BUCKETS, STREAMS
+from tests.support.command_line import answer, nobody, up, written
+from tests.support.provisioning import provision_again
 
 if TYPE_CHECKING:
     from tests.support.triton import LiveTriton

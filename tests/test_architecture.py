@@ -9,10 +9,10 @@ from pathlib import Path
 
 from importlinter.application.use_cases import create_report, read_user_options
 from importlinter.cli import lint_imports
-from tests.support.command_tree import leaves
 
 import groundwatch
 from groundwatch.protocols import registry
+from tests.support.command_tree import leaves
 
 ROOT = Path(__file__).parents[1]
 SOURCE = Path(groundwatch.__file__).parent

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from prometheus_client.metrics import MetricWrapperBase
-from tests.support.command_tree import leaves
 
 from groundwatch.gateway.http.replies import STATUS
 from groundwatch.models.settings import ChatSettings
@@ -19,6 +18,7 @@ from groundwatch.runtime.settings.login import OidcSettings
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.section import Section
 from groundwatch.topology import STREAMS
+from tests.support.command_tree import leaves
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

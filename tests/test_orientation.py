@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
-from tests.support.browser import open_browser
 
 from groundwatch.orientation import ORIENTATION, upright, upright_file
+from tests.support.browser import open_browser
 
 STORED = {
     1: None,

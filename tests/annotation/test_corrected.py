@@ -16,10 +16,12 @@ from tests.runtime.conftest import eventually
 from groundwatch.annotation.corrected import corrected_metrics, corrected_rows, read_corrected
 from groundwatch.annotation.frames import Frame
 from groundwatch.annotation.items import Items
-from groundwatch.annotation.opinions import Opinions, opinion_on
+from groundwatch.annotation.opinions import ALL, Opinions, opinion_on
 from groundwatch.annotation.queues import Queues, QueueSpec
+from groundwatch.annotation.samples import read_samples
 from groundwatch.events import Decision, FactOpinion, Judge, OpinionGiven, ResponseScored
-from groundwatch.reporting.corrected import corrected_table
+from groundwatch.reporting.corrected import EVERY_VERSION, corrected_table
+from groundwatch.reporting.tally import fingerprint
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.statistics.sampling import weighted_rate
@@ -56,7 +58,8 @@ def truth_about(
         )
         for at, (claim, one) in enumerate(zip(event.claims, wrong, strict=True))
     )
-    return opinion_on(event, reviewer=reviewer, facts=facts, given_at=1.0, queue="q", probability=probability)
+    now = time.time()
+    return opinion_on(event, reviewer=reviewer, facts=facts, given_at=now, queue="q", probability=probability)
 
 
 def framed(answers: Sequence[tuple[ResponseScored, list[bool]]]) -> Frame:
@@ -179,3 +182,23 @@ async def test_the_service_writes_them_down_after_an_opinion(
     (whole, *_) = (await read_corrected(reviewer)).rows
     assert whole.fingerprint and whole.judged == weighted_rate(next(iter(framed(answers).sums.values())))
     assert whole.corrected.low <= 0.12 <= whole.corrected.high
+
+
+@pytest.mark.usefixtures("clean_streams")
+async def test_opinions_of_a_queue_that_was_deleted_are_none_of_the_next_one_of_its_name(bus: Bus) -> None:
+    queues = Queues(bus)
+    await queues.create(SPEC)
+    ((event, wrong),) = judged_answers(1, 1)
+    await Opinions(bus).give(truth_about(event, wrong))
+
+    async def answers() -> int:
+        (samples,) = await read_samples(bus, version_of)
+        group = ("lvlm", EVERY_VERSION, "faithscore", fingerprint(event.judges), ALL)
+        return len(samples.labelled("people", group, lambda one: True))
+
+    assert await answers() == 1
+    await queues.delete("q")
+    await queues.create(SPEC)
+    assert await answers() == 0
+    await Opinions(bus).give(truth_about(event, wrong, probability=0.2))
+    assert await answers() == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 
 from groundwatch.annotation.frames import Frame, Frames
@@ -25,7 +26,9 @@ def opinion_about(
         )
         for at, (claim, one) in enumerate(zip(event.claims, wrong, strict=True))
     )
-    return opinion_on(event, reviewer="ann", facts=facts, given_at=1.0, queue=queue, probability=probability)
+    return opinion_on(
+        event, reviewer="ann", facts=facts, given_at=time.time(), queue=queue, probability=probability
+    )
 
 
 async def review_all(

@@ -96,7 +96,9 @@ async def read_samples(bus: Bus, version_of: VersionOf) -> tuple[QueueSamples, .
     found = []
     for spec in specs:
         frame, _ = await Frames(bus).load(spec.name)
-        found.append(QueueSamples(spec, frame, by_queue[spec.name], version_of))
+        # Of one of that name that was deleted: drawn otherwise, from something else.
+        opinions = [one for one in by_queue[spec.name] if one.given_at >= spec.created_at]
+        found.append(QueueSamples(spec, frame, opinions, version_of))
     return tuple(found)
 
 
