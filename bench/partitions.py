@@ -2,8 +2,8 @@
 
 A response is its four events, each published with "expect no message on this subject", as services do, by
 `publishers` processes, in `STEPS` equal parts. For each number of partitions: responses a second between the
-first and the last acknowledgement of a part, resident memory of each server once it is idle after each part,
-and how many of the streams of events each server leads. Servers and publishers share this machine: a rate
+first and the last acknowledgement of a part, resident memory of each server at the end of each part and once
+it has been idle since, and how many of the streams of events each server leads. Servers and publishers share this machine: a rate
 here is no rate of three machines.
 
 `lines` are straight lines of least squares through what was measured after each part, for the mean of the
@@ -38,9 +38,11 @@ from groundwatch.topology.partitions import streams_of_kind
 SERVERS = 3
 PARTITIONS = (1, 4, 16)
 TOGETHER = 500
-IDLE_SECONDS = 3.0
+IDLE_SECONDS = 150.0
+"""Ids are kept for 120 s in each stream, and the server collects its garbage every 120 s at the least."""
+
 START_SECONDS = 60.0
-STEPS = 4
+STEPS = 3
 RATES = (1_000, 10_000)
 DAYS = 3.0
 
@@ -90,10 +92,12 @@ class Cluster:
 
 
 class _Step(NamedTuple):
-    """After so many responses: MB of each server, and seconds of processor time of all."""
+    """After so many responses: MB of each server at once and when it has been idle, and seconds of processor
+    time of all until then."""
 
     responses: int
-    resident: list[float]
+    busy: list[float]
+    idle: list[float]
     processor: float
 
 
@@ -153,7 +157,7 @@ async def _measure(partitions: int, responses: int, publishers: int, payload: in
         cluster.start()
         try:
             bus = await _provisioned(cluster.url, partitions)
-            steps = [_Step(0, cluster.resident(), cluster.processor())]
+            steps = [_Step(0, cluster.resident(), cluster.resident(), cluster.processor())]
             each = responses // publishers // STEPS
             seconds = 0.0
             with ProcessPoolExecutor(publishers) as pool:
@@ -166,9 +170,10 @@ async def _measure(partitions: int, responses: int, publishers: int, payload: in
                         )
                     )
                     seconds += time.perf_counter() - began
+                    busy, processor = cluster.resident(), cluster.processor()
                     await asyncio.sleep(IDLE_SECONDS)
                     held = (step + 1) * publishers * each
-                    steps.append(_Step(held, cluster.resident(), cluster.processor()))
+                    steps.append(_Step(held, busy, cluster.resident(), processor))
             leaders: Counter[str] = Counter()
             stored = 0
             for kind in ARCHIVED:
@@ -185,7 +190,8 @@ async def _measure(partitions: int, responses: int, publishers: int, payload: in
         "measured": [
             {
                 "responses": one.responses,
-                "server_mb": [round(mb) for mb in one.resident],
+                "server_mb_at_once": [round(mb) for mb in one.busy],
+                "server_mb": [round(mb) for mb in one.idle],
                 "server_cpu_s": round(one.processor / SERVERS, 1),
             }
             for one in steps
@@ -200,7 +206,7 @@ def fitted(steps: Sequence[_Step]) -> dict[str, Any]:
     # Without the first: a server that has just begun has buffers yet to come, whatever it holds.
     steps = steps[1:]
     responses = [one.responses for one in steps]
-    slope_mb, base_mb = np.polyfit(responses, [sum(one.resident) / SERVERS for one in steps], 1).tolist()
+    slope_mb, base_mb = np.polyfit(responses, [sum(one.idle) / SERVERS for one in steps], 1).tolist()
     slope_s, _ = np.polyfit(responses, [one.processor / SERVERS for one in steps], 1).tolist()
     return {
         "lines": {
