@@ -3,8 +3,8 @@
 A response is its four events, each published with "expect no message on this subject", as services do, by
 `publishers` processes, in `STEPS` equal parts. For each number of partitions: responses a second between the
 first and the last acknowledgement of a part, resident memory of each server at the end of each part and once
-it has been idle since, and how many of the streams of events each server leads. Servers and publishers share this machine: a rate
-here is no rate of three machines.
+it has been idle since, and how many of the streams of events each server leads. Servers and publishers share
+this machine: a rate here is no rate of three machines.
 
 `lines` are straight lines of least squares through what was measured after each part, for the mean of the
 servers: memory, and processor time. `extrapolated` is where they lead for `RATES` a second over `DAYS` days
