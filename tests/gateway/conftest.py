@@ -123,7 +123,10 @@ def response() -> Callable[..., dict[str, Any]]:
 @pytest.fixture
 async def publish(bus) -> Callable[..., Awaitable[None]]:
     """Puts an outcome into the stream, as the scoring service does."""
+    return publisher(bus)
 
+
+def publisher(bus: Any) -> Callable[..., Awaitable[None]]:
     async def put(
         name: str, *, refuted: int = 0, supported: int = 3, replace: bool = False, **changes: Any
     ) -> None:

@@ -6,6 +6,8 @@ import asyncio
 
 import pytest
 from playwright.async_api import expect
+from tests.gateway.conftest import publisher
+from tests.partitions.conftest import provisioned
 from tests.support.pages import address, check_page, is_too_wide, open_page
 from tests.support.second_opinions import review_all
 
@@ -16,16 +18,21 @@ from groundwatch.gateway.live.around import read_around
 from groundwatch.runtime.settings import AlarmSettings
 
 START = 1_700_000_000.0
+PARTITIONS = 3
 
 
 def claims(decision: Decision, category: str = "entity", text: str = "There is a frog."):
     return tuple(JudgedClaim(text=text, category=category, unit=0, decision=decision) for _ in range(5))
 
 
-async def publish_turn(publish, *, model: str = "osprey-13b", text: str = "There is a frog.") -> None:
-    """Twenty good answers of version 1.0, then twenty bad ones of 1.1, with another model's between."""
+async def publish_turn(
+    publish, *, model: str = "osprey-13b", text: str = "There is a frog.", partitions: int = 1
+) -> None:
+    """Twenty good answers of version 1.0, then twenty bad ones of 1.1, with another model's between; in all
+    partitions in turn."""
     for number in range(40):
         bad = number >= 20
+        partition = number % partitions
         await publish(
             f"a{number}",
             model=model,
@@ -38,8 +45,9 @@ async def publish_turn(publish, *, model: str = "osprey-13b", text: str = "There
             judges={"verification": Judge(engine="reference")},
             tags={"version": "1.1" if bad else "1.0"},
             recorded_at=START + number,
+            partition=partition,
         )
-        await publish(f"b{number}", refuted=number % 2, recorded_at=START + number + 0.5)
+        await publish(f"b{number}", refuted=number % 2, recorded_at=START + number + 0.5, partition=partition)
 
 
 @pytest.fixture
@@ -135,6 +143,34 @@ async def test_an_alarm_says_whether_the_corrected_rate_rose_too(browser, gatewa
         await expect(figure).to_contain_text(said)
         row = page.locator("tr", has_text="Corrected by people")
         await expect(row).to_contain_text("20 opinions in q")
+
+
+@pytest.mark.slow
+async def test_an_alarm_has_the_answers_of_all_partitions(browser, gateway_factory, tmp_path):
+    async with provisioned(tmp_path / "nats", PARTITIONS) as bus:
+        nats = {"url": bus._settings.url, "partitions": PARTITIONS}
+        gateway = await gateway_factory(nats=nats, alarm=AlarmSettings(responses=100, objective=0.05))
+        await publish_turn(publisher(bus), partitions=PARTITIONS)
+        alarm, _ = await until_alarms(gateway, 2)
+        around = await read_around(gateway.bus, alarm, lambda tags: tags.get("version", ""))
+        assert around.before.versions == {"1.0": 20}
+        assert set(around.after.versions) == {"1.1"} and around.after.answers >= PARTITIONS
+        assert {one.event.partition for one in around.wrong_after} == set(range(PARTITIONS))
+        async with open_page(browser, address(gateway, place(alarm))) as page:
+            await expect(page.locator("h1")).to_contain_text("osprey-13b")
+            changed = page.locator("tr", has=page.locator(".chip.warn")).first
+            await expect(changed).to_contain_text("Version")
+            shown = page.locator(".sentences a.sentence")
+            names = [await one.get_attribute("href") for one in await shown.all()]
+            assert len(names) == len(set(names)) == len(around.wrong_after)
+            await page.get_by_label("Note").fill("Rolled back.")
+            await page.get_by_role("button", name="Acknowledge").click()
+            await expect(page.locator("#notes .card").first).to_contain_text("Rolled back.")
+        # Each answer has its page, in whatever partition it is.
+        for name in names:
+            reply = await gateway.http.get(name)
+            assert reply.status_code == 200 and "There is a frog." in reply.text
+        await check_page(browser, address(gateway, place(alarm)), "#notes form", widths=(390,))
 
 
 async def test_who_has_seen_it_stands_there_for_everybody(browser, gateway):
