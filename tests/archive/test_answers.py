@@ -57,9 +57,10 @@ def archive(tmp_path):
     return Archive(str(tmp_path / "archive"), version_tags=VERSION_TAGS)
 
 
-@pytest.mark.parametrize("bits", [62, 5])
-def test_a_search_gives_what_looking_at_each_gives_page_by_page(archive, monkeypatch, bits):
+@pytest.mark.parametrize(("bits", "names"), [(62, 63), (5, 7)])
+def test_a_search_gives_what_looking_at_each_gives_page_by_page(archive, monkeypatch, bits, names):
     monkeypatch.setattr("groundwatch.archive.answers.MOST_BITS", bits)
+    monkeypatch.setattr("groundwatch.archive.answers.NAME_BITS", names)
     random = Random(17)
     events = unique(random_outcome(random, number) for number in range(300))
     for start in range(0, len(events), 70):

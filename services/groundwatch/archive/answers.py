@@ -13,7 +13,9 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from functools import reduce
 from itertools import groupby, islice
+from operator import or_
 from typing import Any
 
 import duckdb
@@ -60,6 +62,10 @@ OTHERS = -(2**63)
 
 MOST_BITS = 62
 
+NAME_BITS = 63
+"""Rows are told apart by their combination of names modulo this first, in one look: a list of them takes
+twice as long."""
+
 _READ = [
     *("sequence", "stream", "response_id", "key", "recorded_at", "scored_at", "tags", "score"),
     *("supported", "refuted", "units", "claims", "images"),
@@ -67,10 +73,10 @@ _READ = [
 ]
 
 _TABLES = """
-CREATE TABLE {0}.names (name INTEGER, run VARCHAR, tenant VARCHAR, model VARCHAR, version VARCHAR,
+CREATE TABLE {0}.names (name BIGINT, run VARCHAR, tenant VARCHAR, model VARCHAR, version VARCHAR,
     protocol VARCHAR, outcome VARCHAR, reason VARCHAR);
 CREATE TABLE {0}.answers (file INTEGER, place INTEGER, moment BIGINT, stream BIGINT, sequence BIGINT,
-    name INTEGER, id VARCHAR USING COMPRESSION 'uncompressed', partition INTEGER, tags VARCHAR, bits BIGINT,
+    name BIGINT, id VARCHAR USING COMPRESSION 'uncompressed', partition INTEGER, tags VARCHAR, bits BIGINT,
     pairs VARCHAR, score DOUBLE, refuted INTEGER, supported INTEGER, undecided INTEGER, badness DOUBLE,
     doubt DOUBLE, sentence VARCHAR, facts STRUCT("text" VARCHAR, category VARCHAR, unit INTEGER)[],
     image VARCHAR);
@@ -204,7 +210,7 @@ class ArchivedAnswers:
             conditions.append(condition)
             values += more
         if len(names) < len(self._names):
-            conditions.append(f"name IN ({', '.join(map(str, names))})")
+            conditions += _with_names(names, len(self._names))
         searched_to = None
         duck = self._duck.cursor()
         if query.words:
@@ -417,6 +423,15 @@ def _hit(row: Sequence[Any]) -> Hit:
     facts = tuple(HitFact(**fact) for fact in values.pop("facts") or ())
     key = response_key(values["tenant"], values["id"], values.pop("partition"))
     return Hit(**values, key=key, facts=facts)
+
+
+def _with_names(names: Sequence[int], number: int) -> list[str]:
+    """The conditions for any of these of so many combinations of names."""
+    bits = reduce(or_, (1 << name % NAME_BITS for name in names))
+    found = [f"(({bits}::BIGINT >> (name % {NAME_BITS})) & 1) = 1"]
+    if number > NAME_BITS:
+        found.append(f"name IN ({', '.join(map(str, names))})")
+    return found
 
 
 def _attach(duck: duckdb.DuckDBPyConnection) -> str:
