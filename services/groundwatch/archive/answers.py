@@ -230,13 +230,14 @@ class ArchivedAnswers:
             if not found:
                 duck.execute("COMMIT")
                 return Found([], searched_to)
-            rows = ", ".join(str(row) for (row,) in found)
+            # By a subquery it fetches these rows alone; by a list it would look at all.
             listed = duck.execute(
-                f"SELECT {', '.join(_LISTED)} FROM {self._at}.answers JOIN {self._at}.names USING (name) "
-                f"WHERE answers.rowid IN ({rows})"
+                f"SELECT {', '.join(_LISTED)} FROM {self._at}.answers WHERE rowid IN (SELECT unnest(?))",
+                [[row for (row,) in found]],
             ).fetchall()
             duck.execute("COMMIT")
-        hits = [_hit(row) for row in listed]
+        combinations = list(self._names)
+        hits = [_hit(row, combinations) for row in listed]
         return Found(sorted(hits, key=lambda hit: hit.rank(query.order), reverse=True), searched_to)
 
     def outcomes(self, hits: Sequence[Hit]) -> list[ResponseScored]:
@@ -413,13 +414,14 @@ class ArchivedAnswers:
 
 _LISTED = (
     *("moment", "stream", "sequence", "id", "partition", "score", "refuted", "supported", "undecided"),
-    *("badness", "doubt", "sentence", "facts", "image"),
-    *NAMES,
+    *("badness", "doubt", "sentence", "facts", "image", "name"),
 )
 
 
-def _hit(row: Sequence[Any]) -> Hit:
+def _hit(row: Sequence[Any], combinations: Sequence[Sequence[str]]) -> Hit:
+    """`combinations` of names, by their numbers."""
     values = dict(zip(_LISTED, row, strict=True))
+    values |= zip(NAMES, combinations[values.pop("name")], strict=True)
     facts = tuple(HitFact(**fact) for fact in values.pop("facts") or ())
     key = response_key(values["tenant"], values["id"], values.pop("partition"))
     return Hit(**values, key=key, facts=facts)
