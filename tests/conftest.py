@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import hypothesis
+import nats.errors
 import nats.js.errors
 import pytest
 import structlog
@@ -131,8 +132,8 @@ async def bus(bus_factory: BusFactory) -> Bus:
 
 
 @pytest.fixture
-async def clean_streams(bus: Bus) -> None:
-    """Streams, consumers and buckets as new.
+async def clean_streams(bus: Bus) -> AsyncIterator[None]:
+    """Streams, consumers and buckets as new; afterwards all are there again, whatever the test deleted.
 
     Made anew and not purged: the server remembers message ids beyond a purge, so an event that an earlier
     test had published would not be taken.
@@ -144,6 +145,11 @@ async def clean_streams(bus: Bus) -> None:
         with contextlib.suppress(nats.js.errors.NotFoundError):
             await bus.js.delete_stream(bucket.stream)
     await provision_again(bus.js)
+    yield
+    with contextlib.suppress(nats.errors.Error, TimeoutError):
+        there = await bus.js._api_request("$JS.API.STREAM.NAMES")
+        if not {spec.name for spec in STREAMS} <= set(there["streams"] or ()):
+            await provision_again(bus.js)
 
 
 @pytest.fixture

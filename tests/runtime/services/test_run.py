@@ -94,6 +94,7 @@ async def test_a_service_that_cannot_start_is_one_line(bus: Bus, error: Exceptio
             pass
 
 
+@pytest.mark.usefixtures("clean_streams")
 @pytest.mark.parametrize("failures", (0, 2))
 async def test_serve_begins_again_and_ends_when_told_while_it_starts(
     nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch, failures: int
