@@ -12,14 +12,15 @@ from tests.annotation.conftest import Publish, outcome
 from tests.annotation.test_service import running
 from tests.conftest import BusFactory
 from tests.runtime.conftest import eventually
+from tests.support.second_opinions import opinion_about
 
 from groundwatch.annotation.corrected import corrected_metrics, corrected_rows, read_corrected
 from groundwatch.annotation.frames import Frame
 from groundwatch.annotation.items import Items
-from groundwatch.annotation.opinions import ALL, Opinions, opinion_on
+from groundwatch.annotation.opinions import ALL, Opinions
 from groundwatch.annotation.queues import Queues, QueueSpec
 from groundwatch.annotation.samples import read_samples
-from groundwatch.events import Decision, FactOpinion, Judge, OpinionGiven, ResponseScored
+from groundwatch.events import Decision, Judge, OpinionGiven, ResponseScored
 from groundwatch.reporting.corrected import EVERY_VERSION, corrected_table
 from groundwatch.reporting.tally import fingerprint
 from groundwatch.runtime.delivery.bus import Bus
@@ -49,17 +50,7 @@ def judged_answers(
 def truth_about(
     event: ResponseScored, wrong: Sequence[bool], reviewer: str = "ann", probability: float = 0.1
 ) -> OpinionGiven:
-    facts = tuple(
-        FactOpinion(
-            text=claim.text,
-            category=claim.category,
-            decision=Decision.REFUTED if one else Decision.SUPPORTED,
-            claim=at,
-        )
-        for at, (claim, one) in enumerate(zip(event.claims, wrong, strict=True))
-    )
-    now = time.time()
-    return opinion_on(event, reviewer=reviewer, facts=facts, given_at=now, queue="q", probability=probability)
+    return opinion_about(event, wrong, reviewer=reviewer, probability=probability)
 
 
 def framed(answers: Sequence[tuple[ResponseScored, list[bool]]]) -> Frame:

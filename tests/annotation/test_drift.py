@@ -76,6 +76,9 @@ def test_what_says_nothing_of_the_judge_counts_nowhere() -> None:
     assert drifts(answers(100, missed=0.1, probability=0.0), spec()) == ()
     assert drifts(answers(100, missed=0.1), spec("another")) == ()
     assert drifts(answers(100, missed=0.1), spec(rule="alarm")) == ()
+    made = answers(100, missed=0.1)
+    last = max(opinion.given_at for _, opinion in made)
+    assert drifts(made, spec(created_at=last + 1)) == (), "of a queue of its name that was deleted"
 
 
 def test_where_hardly_anything_is_wrong_one_miss_is_no_drift() -> None:

@@ -14,7 +14,12 @@ from groundwatch.runtime.delivery.outcomes import read_outcomes
 
 
 def opinion_about(
-    event: ResponseScored, wrong: Sequence[bool], *, queue: str = "q", probability: float = 1.0
+    event: ResponseScored,
+    wrong: Sequence[bool],
+    *,
+    reviewer: str = "ann",
+    queue: str = "q",
+    probability: float = 1.0,
 ) -> OpinionGiven:
     """Which of its claims do not hold."""
     facts = tuple(
@@ -27,7 +32,7 @@ def opinion_about(
         for at, (claim, one) in enumerate(zip(event.claims, wrong, strict=True))
     )
     return opinion_on(
-        event, reviewer="ann", facts=facts, given_at=time.time(), queue=queue, probability=probability
+        event, reviewer=reviewer, facts=facts, given_at=time.time(), queue=queue, probability=probability
     )
 
 

@@ -62,7 +62,7 @@ def drifts_of(
     for opinion in opinions:
         spec = known.get(opinion.queue)
         pairs = pairs_of.get((opinion.protocol, opinion.key))
-        if spec is None or not pairs or opinion.probability <= 0:
+        if spec is None or not spec.has(opinion) or not pairs or opinion.probability <= 0:
             continue
         group = (opinion.protocol, opinion.fingerprint, *_drawing(spec))
         groups[group][opinion.key] = JudgedAnswer(opinion.fingerprint, opinion.recorded_at, pairs)

@@ -12,7 +12,7 @@ import msgspec
 from groundwatch.annotation.frames import FRAME
 from groundwatch.annotation.items import Items, holding
 from groundwatch.errors import UNDECODED, InputError, Unavailable, UnknownName, UsageError
-from groundwatch.events import AlarmRaised, Decision
+from groundwatch.events import AlarmRaised, Decision, OpinionGiven
 from groundwatch.protocols import registry
 from groundwatch.runtime.delivery.bus import ENCODER, Bus
 from groundwatch.runtime.delivery.streams import FAULTS, read_stream
@@ -73,6 +73,11 @@ class QueueSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     def for_judge(self) -> bool:
         """Whether a judge works at it, and no people."""
         return bool(self.assigned) and all(one.startswith(JUDGE) for one in self.assigned)
+
+    def has(self, opinion: OpinionGiven) -> bool:
+        """Whether the opinion was given for this queue, and not for one of its name that was deleted before
+        and drawn otherwise."""
+        return opinion.queue == self.name and opinion.given_at >= self.created_at
 
 
 class QueueProgress(msgspec.Struct, frozen=True, kw_only=True):

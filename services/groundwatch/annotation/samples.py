@@ -96,8 +96,7 @@ async def read_samples(bus: Bus, version_of: VersionOf) -> tuple[QueueSamples, .
     found = []
     for spec in specs:
         frame, _ = await Frames(bus).load(spec.name)
-        # Of one of that name that was deleted: drawn otherwise, from something else.
-        opinions = [one for one in by_queue[spec.name] if one.given_at >= spec.created_at]
+        opinions = [one for one in by_queue[spec.name] if spec.has(one)]
         found.append(QueueSamples(spec, frame, opinions, version_of))
     return tuple(found)
 

@@ -1,19 +1,19 @@
 """What second opinions say of versions and alarms, computed when somebody asks."""
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from groundwatch.annotation.differences import compare_versions, correct_alarms
 from groundwatch.annotation.samples import QueueSamples, VersionOf, read_samples
-from groundwatch.errors import GroundwatchError
+from groundwatch.errors import GroundwatchError, Unavailable
 from groundwatch.reporting.alarms import Raised
 from groundwatch.reporting.compare.versions import VersionComparison
 from groundwatch.reporting.corrected import CorrectedAlarm
 from groundwatch.reporting.trends import VersionReport
 from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.telemetry.logs import logger
 
 SECONDS = 2.0
 """What was read is used for so long, whoever asks."""
@@ -30,35 +30,40 @@ NAMES = ("run", "protocol", "model", "category", "fingerprint", "raised_at")
 
 class Corrections:
     """Reads queues and opinions anew when they are older than that. Where they cannot be read, what was read
-    last counts, at first nothing."""
+    last counts."""
 
     def __init__(self, bus: Bus, version_of: VersionOf) -> None:
         self._bus = bus
         self._version_of = version_of
-        self._queues: Sequence[QueueSamples] = ()
+        self._queues: Sequence[QueueSamples] | None = None
         self._until = 0.0
         self._turn = asyncio.Lock()
 
     async def versions(
         self, versions: Iterable[VersionReport], model: str, first: str, second: str
     ) -> tuple[VersionComparison, ...]:
+        """Raises `Unavailable` where no opinions could be read yet."""
         queues = await self._current()
         return await asyncio.to_thread(compare_versions, versions, queues, model, first, second)
 
     async def alarms(self, raised: Sequence[Raised], among: Sequence[Raised]) -> tuple[CorrectedAlarm, ...]:
-        """Of each alarm whether the corrected rate rose too; `among` are those that may have gone before."""
+        """Of each alarm whether the corrected rate rose too, nothing where no opinions could be read yet;
+        `among` are those that may have gone before."""
         if not raised:
             return ()
-        queues = await self._current()
+        try:
+            queues = await self._current()
+        except Unavailable:
+            return ()
         return await asyncio.to_thread(correct_alarms, queues, raised, among)
 
     async def add_to(self, rows: Iterable[dict[str, Any]], raised: Sequence[Raised]) -> None:
-        """Add `corrected` to rows that tell of these alarms."""
+        """Add `corrected` to rows that tell of these alarms, None where no opinions could be read yet."""
         raised = tuple(raised)
         corrected = await self.alarms(raised, raised)
         found = {
             tuple(getattr(one.alarm, name) for name in NAMES): told
-            for one, told in zip(raised, corrected, strict=True)
+            for one, told in zip(raised, corrected, strict=False)
         }
         for row in rows:
             row["corrected"] = found.get(tuple(row[name] for name in NAMES))
@@ -67,9 +72,14 @@ class Corrections:
         async with self._turn:
             begun = time.monotonic()
             if begun >= self._until:
-                with contextlib.suppress(GroundwatchError, TimeoutError):
+                try:
                     async with asyncio.timeout(TIMEOUT):
                         self._queues = await read_samples(self._bus, self._version_of)
+                except (GroundwatchError, TimeoutError) as error:
+                    why = str(error) or f"it took longer than {TIMEOUT:g} s"
+                    logger.warning("gateway.opinions_not_read", error=why)
                 now = time.monotonic()
                 self._until = now + max(SECONDS, REST * (now - begun))
+            if self._queues is None:
+                raise Unavailable("second opinions cannot be read at this moment: try again")
             return self._queues

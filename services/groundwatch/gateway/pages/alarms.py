@@ -79,7 +79,7 @@ class AlarmPages:
             notes = await self._notes.of(alarm)
         except NOT_READ as error:
             notes, unread = [], str(error) or repr(error)
-        (rose,) = await self._core.corrections.alarms([found], [found, *others])
+        rose = next(iter(await self._core.corrections.alarms([found], [found, *others])), None)
         corrected = CorrectedRates(await self._core.live.corrected())
         name = (alarm.model, alarm.protocol, alarm.fingerprint)
         versions = [
