@@ -87,9 +87,14 @@ class CommandLine:
         )
 
     def start(self, *arguments: object, **options: Any) -> subprocess.Popen[str]:
-        """Run beside the test."""
+        """Run beside the test, as from a terminal: a shell starts what it does not wait for, such as these
+        tests, so that Ctrl-C does nothing."""
         return subprocess.Popen(
-            [*COMMAND, *map(str, arguments)], text=True, env=environment(self.folder, **self._env), **options
+            [*COMMAND, *map(str, arguments)],
+            text=True,
+            env=environment(self.folder, **self._env),
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+            **options,
         )
 
     def json(self, *arguments: object, status: int = 0) -> dict[str, Any]:
