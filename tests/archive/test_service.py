@@ -21,7 +21,7 @@ from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.delivery.streams import position_of
 from groundwatch.runtime.settings import ArchiveSettings, NatsSettings, Settings
 from groundwatch.runtime.telemetry.metrics import Metrics
-from groundwatch.topology import OUTCOMES, subject_of
+from groundwatch.topology import HEADER_SUPERSEDES, OUTCOMES, subject_of
 
 pytestmark = pytest.mark.usefixtures("clean_streams")
 
@@ -62,6 +62,18 @@ async def test_outcomes_are_archived_and_counted(bus, tmp_path):
     assert asked(archive, "SELECT count(DISTINCT response_id), count(*) FROM outcomes") == [[20, 20]]
     assert metrics.archive_rows.labels("outcomes")._value.get() == 20
     assert metrics.archive_unreadable.labels("undecodable")._value.get() == 1
+
+
+async def test_headers_that_are_none_of_ours_hold_up_no_archive(bus, tmp_path):
+    service = ArchiveService(settings(tmp_path), bus, Metrics())
+    archive = Archive(str(tmp_path / "archive"))
+    for number, sequence in enumerate(("²", "9" * 30, "9" * 5_000)):
+        named = {HEADER_SUPERSEDES: f"faithscore:{sequence}:dead_letter"}
+        await bus.create(outgoing(outcome(number)).carrying(named))
+    await service.start()
+    await until(archive, bus)
+    await service.drain(30)
+    assert asked(archive, "SELECT count(*) FROM outcomes") == [[3]]
 
 
 async def test_a_retried_dead_letter_replaces_its_outcome(bus, tmp_path):

@@ -129,6 +129,7 @@ async def stage_factory(bus_factory, clean_streams) -> AsyncIterator[StageFactor
             start: bool = True,
             timeout: float = 60.0,
             judges: int = 1,
+            event: Any = ResponseRecorded,
             **consumer: Any,
         ) -> Running:
             bus = bus or await bus_factory("stage")
@@ -144,7 +145,7 @@ async def stage_factory(bus_factory, clean_streams) -> AsyncIterator[StageFactor
             stage: Stage[Any] = Stage(
                 name="extraction",
                 consumer=spec,
-                event=ResponseRecorded,
+                event=event,
                 handler=handler,
                 bus=bus,
                 metrics=metrics,

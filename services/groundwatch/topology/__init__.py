@@ -290,6 +290,15 @@ def run_subjects(kind: str, run: str | None, *tokens: str) -> str:
     return ".".join((PREFIX, kind, run, *tokens, ">"))
 
 
+MAX_DIGITS = 18
+"""What fits into the 64 bits that NATS and the archive count with."""
+
+
+def number_in(text: str) -> int:
+    """The number that a header says; 0 where it says none that could be ours."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS else 0
+
+
 class Address(msgspec.Struct, frozen=True):
     """What a subject says: readable even when the event under it is not. What tenants publish has no key."""
 

@@ -37,7 +37,7 @@ from groundwatch.runtime.settings.gateway import SamplingRule
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.statistics.sampling import ORDINARY, SUSPICIOUS, uniform
-from groundwatch.topology import BUDGETS_BUCKET
+from groundwatch.topology import BUDGETS_BUCKET, number_in
 
 if TYPE_CHECKING:
     from nats.js.kv import KeyValue
@@ -277,7 +277,7 @@ class Budgets:
                 state.day.learn(data, sequence)
             case _ if kind.startswith("spent") and data:
                 found = msgspec.json.decode(data, type=Spent)
-                partition = int(kind.removeprefix("spent").removeprefix("-p") or 0)
+                partition = number_in(kind.removeprefix("spent").removeprefix("-p"))
                 held = state.by_partition.get(partition, Spent())
                 if found.sequence >= held.sequence:
                     state.by_partition[partition] = found

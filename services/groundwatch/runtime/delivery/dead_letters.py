@@ -31,6 +31,7 @@ from groundwatch.topology import (
     OUTCOMES,
     RESPONSES,
     is_token,
+    number_in,
     parse_subject,
     subject_of,
 )
@@ -87,7 +88,7 @@ class DeadLetters:
         headers = {
             HEADER_ORIGIN: arrived.origin,
             HEADER_REASON: _one_line(f"{_kind(error)}: {error}"),
-            HEADER_RETRY: arrived.headers.get(HEADER_RETRY, "0"),
+            HEADER_RETRY: str(number_in(arrived.headers.get(HEADER_RETRY, ""))),
         }
         if protocols:
             headers[HEADER_PROTOCOLS] = ",".join(protocols)
@@ -114,6 +115,8 @@ class DeadLetters:
         if address is None or not protocols or told or address.kind in ("asked", "intake"):
             return
         response = response or await self._recorded(address.run, address.key)
+        # What the event itself says of its run may be what is wrong with it.
+        response = msgspec.structs.replace(response, run=address.run)
         for protocol in protocols:
             outcome = dead(response, protocol, self._stage, error)
             message = outgoing(outcome, key=address.key)
@@ -149,7 +152,7 @@ async def dead_letters(bus: Bus, first: int = 1) -> AsyncIterator[DeadLetter]:
             reason=headers.get(HEADER_REASON, ""),
             subject=headers.get(HEADER_ORIGIN, ""),
             protocols=tuple(filter(None, headers.get(HEADER_PROTOCOLS, "").split(","))),
-            retries=int(headers.get(HEADER_RETRY, "0")),
+            retries=number_in(headers.get(HEADER_RETRY, "")),
             time=message.time,
             payload=message.data,
             trace=headers.get(HEADER_TRACE, ""),

@@ -43,6 +43,7 @@ from groundwatch.topology import (
     HEADER_REPLACED,
     HEADER_SUPERSEDES,
     OUTCOMES,
+    Address,
     parse_subject,
     run_subjects,
     subject_of,
@@ -50,6 +51,8 @@ from groundwatch.topology import (
 from groundwatch.topology.partitions import stream_of
 
 MAX_DETAIL = 500
+
+_OF_RESPONSES = ("recorded", "extracted", "judged", "asked", "chain")
 
 _SCORED = msgspec.json.Decoder(ResponseScored)
 _CANONICAL = msgspec.json.Encoder(order="deterministic")
@@ -304,6 +307,17 @@ async def _followed(bus: Bus, subjects: Sequence[str]) -> AsyncIterator[Read]:
         for message in batch.messages:
             yield message
     raise UsageError("the stream of outcomes was made anew: begin again")
+
+
+def contradiction(address: Address | None, event: object) -> str:
+    """Where an event on its way says another run or response than its subject: what follows from it would
+    stand under a name that nobody waits for. Empty where they agree."""
+    if address is None or address.kind not in _OF_RESPONSES or not isinstance(event, Event):
+        return ""
+    response = response_of(event)
+    if (response.run, response.key) == (address.run, address.key):
+        return ""
+    return f"its subject is of {address.run} and {address.key}, its body of {response.run} and {response.key}"
 
 
 def limits(settings: IntakeSettings) -> Limits:

@@ -49,6 +49,9 @@ PAUSE = 1.0
 BUSY_PAUSE = 0.2
 """Seconds between requests while the consumer gives nothing more until what it gave is acknowledged."""
 
+AGAIN_SECONDS = 5.0
+"""Until what a handler broke over comes again."""
+
 NO_MESSAGES = "404"
 EXPIRED = "408"
 FULL = ("Exceeded MaxAckPending", "Exceeded MaxWaiting")
@@ -95,7 +98,8 @@ class PullSubscriber(BatchPullStreamSubscriber):
         )
         broker.add_subscriber(self)
         self.add_call(parser_=None, decoder_=_as_it_came, dependencies_=())
-        self(handler)
+        self._handler = handler
+        self(self._handle)
         self._consumer = consumer
         self._batch = batch
         self._asking = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
@@ -210,6 +214,17 @@ class PullSubscriber(BatchPullStreamSubscriber):
         await self._arrived.put(message)
         if not self._fetching:
             await self._hand_back_late()
+
+    async def _handle(self, messages: list[Msg]) -> None:
+        """FastStream says nothing of an exception: what a handler breaks over is told, and comes again."""
+        try:
+            await self._handler(messages)
+        except Exception as error:
+            logger.error("consumer.bug", consumer=self._consumer, error=repr(error), exc_info=True)
+            for message in messages:
+                if not message.is_acked:
+                    with contextlib.suppress(nats.errors.Error, OSError):
+                        await message.nak(delay=AGAIN_SECONDS)
 
     async def _hand_back_late(self) -> None:
         """What an unanswered request brought after all is somebody else's now."""

@@ -34,7 +34,7 @@ from groundwatch.runtime.delivery.attempts import AttemptCounts, Kind
 from groundwatch.runtime.delivery.away import AwayJudges
 from groundwatch.runtime.delivery.bus import Bus, Receipt, Stored, wait_acks
 from groundwatch.runtime.delivery.dead_letters import DeadLetters
-from groundwatch.runtime.delivery.outcomes import replace_dead, replacing_archived
+from groundwatch.runtime.delivery.outcomes import contradiction, replace_dead, replacing_archived
 from groundwatch.runtime.delivery.pull import PullSubscriber
 from groundwatch.runtime.delivery.work import (
     Arrived,
@@ -150,42 +150,69 @@ class Stage(Generic[E]):
         began = time.perf_counter()
         arrivals = [Arrived(message) for message in messages]
         self._in_flight.update(arrivals)
-        if (traces := self._bus.traces) is not None:
-            for arrived in arrivals:
-                arrived.span = traces.begin(f"{self.name} process", arrived.origin, arrived.headers)
-                arrived.trace = traces.headers(arrived.span) if arrived.span is not None else {}
+        waited = 0.0
         try:
             with Heartbeat(arrivals, self.consumer.ack_wait / BEATS):
-                works = await self._decode(arrivals)
-                while works:
-                    waiting = await self._finalize(works, await handled(self.name, self._handle, works))
-                    before = time.perf_counter()
-                    works = await self._wait(waiting)
-                    began += time.perf_counter() - before
-        except Exception as error:
-            # Nothing was acknowledged that is not stored; the server delivers the rest again.
-            logger.error("stage.failed", stage=self.name, error=repr(error), exc_info=True)
-            of_nats = isinstance(error, nats.errors.Error | OSError)
-            await self._hand_back(arrivals, Unavailable(repr(error)) if of_nats else error)
+                await self._read_attempts(arrivals)
+                waited = await self._work_at(arrivals)
         finally:
             self._in_flight.difference_update(arrivals)
-            seconds = time.perf_counter() - began
+            seconds = time.perf_counter() - began - waited
             for arrived in arrivals:
                 self._seconds.observe(seconds)
                 if arrived.span is not None:
                     arrived.span.end()
 
+    async def _work_at(self, arrivals: list[Arrived]) -> float:
+        """Bring each to an answer; returns how many seconds of that were only waited."""
+        waited = 0.0
+        try:
+            self._begin_spans(arrivals)
+            works = await self._decode(arrivals)
+            while works:
+                waiting = await self._finalize(works, await handled(self.name, self._handle, works))
+                before = time.perf_counter()
+                works = await self._wait(waiting)
+                waited += time.perf_counter() - before
+        except Exception as error:
+            # Nothing was acknowledged that is not stored.
+            logger.error("stage.failed", stage=self.name, error=repr(error), exc_info=True)
+            await self._answer_bug([arrived for arrived in arrivals if not arrived.answered], error)
+        return waited
+
+    async def _answer_bug(self, arrivals: list[Arrived], error: Exception) -> None:
+        """Count an attempt of the event that the loop itself broke over, found by trying one by one."""
+        if isinstance(error, nats.errors.Error | OSError):
+            await self._hand_back(arrivals, Unavailable(repr(error)))
+        elif len(arrivals) > 1:
+            for arrived in arrivals:
+                await self._work_at([arrived])
+        elif arrivals and self._is_permanent(arrivals[0], error):
+            await self._bury(arrivals[0], None, {}, error)
+        else:
+            await self._hand_back(arrivals, error)
+
+    def _begin_spans(self, arrivals: list[Arrived]) -> None:
+        if (traces := self._bus.traces) is None:
+            return
+        for arrived in arrivals:
+            if arrived.span is None:
+                arrived.span = traces.begin(f"{self.name} process", arrived.origin, arrived.headers)
+                arrived.trace = traces.headers(arrived.span) if arrived.span is not None else {}
+
     def _fail_span(self, arrived: Arrived, error: Exception) -> None:
         if self._bus.traces is not None and arrived.span is not None:
             self._bus.traces.fail(arrived.span, error)
 
-    async def _decode(self, arrivals: list[Arrived]) -> list[Delivery[E]]:
+    async def _read_attempts(self, arrivals: list[Arrived]) -> None:
         if again := [arrived for arrived in arrivals if arrived.delivered > 1]:
             self._metrics.redeliveries.labels(self.name).inc(len(again))
             for arrived, attempts in zip(
                 again, await asyncio.gather(*map(self._counts.of, again)), strict=True
             ):
                 arrived.attempts = attempts
+
+    async def _decode(self, arrivals: list[Arrived]) -> list[Delivery[E]]:
         works = []
         for arrived in arrivals:
             try:
@@ -198,6 +225,9 @@ class Stage(Generic[E]):
                 # Whoever had it before never answered: it may be what kills them.
                 poison = InputError(f"gave up after {unanswered} deliveries without an answer")
                 await self._bury(arrived, event, {}, poison)
+                continue
+            if why := contradiction(arrived.address, event):
+                await self._bury(arrived, event, {}, InputError(why))
                 continue
             works.append(Delivery(event, arrived))
         return works

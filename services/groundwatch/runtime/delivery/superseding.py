@@ -8,7 +8,7 @@ what follows from it carries that on, and who archives the new outcome removes t
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from groundwatch.topology import HEADER_EXPECT_SEQUENCE, HEADER_SUPERSEDES, parse_subject
+from groundwatch.topology import HEADER_EXPECT_SEQUENCE, HEADER_SUPERSEDES, number_in, parse_subject
 
 
 class Superseded(NamedTuple):
@@ -27,20 +27,19 @@ def header_of(several: Mapping[str, Superseded]) -> dict[str, str]:
 
 
 def named_in(headers: Mapping[str, str]) -> dict[str, Superseded]:
-    """Those that a message names, by protocol."""
-    found = {}
-    for one in headers.get(HEADER_SUPERSEDES, "").split(","):
-        match one.split(":"):
-            case [name, sequence, reason] if sequence.isdigit():
-                found[name] = Superseded(int(sequence), reason)
-    return found
+    """Those that a message names, by protocol. What is not of this form names none."""
+    several = {}
+    for part in headers.get(HEADER_SUPERSEDES, "").split(","):
+        match part.split(":"):
+            case [name, text, reason] if sequence := number_in(text):
+                several[name] = Superseded(sequence, reason)
+    return several
 
 
 def superseded_by(subject: str, headers: Mapping[str, str]) -> int:
     """The sequence of the message whose place one on this subject takes, 0 for none."""
-    expected = headers.get(HEADER_EXPECT_SEQUENCE, "0")
-    if expected.isdigit() and int(expected):
-        return int(expected)
+    if expected := number_in(headers.get(HEADER_EXPECT_SEQUENCE, "")):
+        return expected
     address = parse_subject(subject)
     if address is None or address.kind != "outcome":
         return 0
