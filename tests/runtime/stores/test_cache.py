@@ -398,6 +398,7 @@ def test_nothing_else_does() -> None:
         recorded_at=1.0,
         protocols=("valor",),
         drawn={"faithscore": Drawn(probability=0.5)},
+        partition=2,
     )
     other = msgspec.structs.replace(event, response=response, judge=Judge(engine="noop"), usage=Usage())
     assert key(other) == key(event)
@@ -422,6 +423,7 @@ def test_every_field_of_a_response_is_seen_or_named_as_not_seen() -> None:
         run="r",
         recorded_at=1.0,
         unanswered=None,
+        partition=1,
     )
     left = {
         name

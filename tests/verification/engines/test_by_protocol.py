@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+
 import pytest
 
-from groundwatch.errors import SettingsError
-from groundwatch.events import Claim, ClaimsExtracted, Decision, Judge, Reference, ResponseRecorded
+from groundwatch.errors import GroundwatchError, SettingsError
+from groundwatch.events import Claim, ClaimsExtracted, Decision, Judge, Reference, ResponseRecorded, Usage
+from groundwatch.models.engines import LlmEngine
+from groundwatch.models.openai.models import ChatModel
 from groundwatch.models.settings import ChatSettings
 from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.protocols.faithscore.protocol import FaithScore
@@ -14,7 +19,9 @@ from groundwatch.protocols.trihe.protocol import TriHe
 from groundwatch.runtime.settings import StageSettings
 from groundwatch.runtime.settings.judges import EngineSettings
 from groundwatch.verification.engines import build
+from groundwatch.verification.engines.base import NoopVerificationEngine, Verification
 from groundwatch.verification.engines.by_protocol import EngineByProtocol
+from groundwatch.verification.engines.gathering import LOOPS, GatheringEngine
 from groundwatch.verification.engines.similarity import SimilarityEngine
 
 CHAT = ChatSettings(base_url="http://judge/v1", model="m", concurrency=3)
@@ -49,10 +56,12 @@ def test_what_waits_for_a_server_is_asked_one_by_one() -> None:
     judges = [engine.judge(one) for one in (FaithScore(), Pope(), TriHe())]
     assert [(one.engine, one.model) for one in judges[:2]] == [("visual", "m"), ("visual", "other")]
     assert judges[2].engine == "similarity" and len({one.fingerprint for one in judges}) == 3
-    assert (engine.batch, engine.at_once, engine.judges) == (1, 6, 4), "AMBER's relations by the truth"
+    assert (engine.batch, engine.at_once, engine.judges) == (1, 6 + LOOPS, 4), (
+        "AMBER's relations by the truth"
+    )
     shared = made(engine="llm", llm=CHAT)
     assert shared.of(FaithScore()) is shared.of(Pope()) is shared.of(TriHe())
-    assert (shared.batch, shared.at_once, shared.judges) == (1, 3, 2), "DASH-B is asked of no LLM"
+    assert (shared.batch, shared.at_once, shared.judges) == (1, 3 + LOOPS, 2), "DASH-B is asked of no LLM"
     prompts = {shared.judge(one).prompt for one in (FaithScore(), Pope(), TriHe())}
     assert len(prompts) == 3, "each is asked in its own words"
 
@@ -72,6 +81,60 @@ class OwnEngine(SimilarityEngine):
 def test_a_protocol_brings_an_engine_of_its_own(engine: str) -> None:
     assert made(engine=engine).judge(Own()) == Judge(engine="own")
     assert Own().why_not("reference") == f"reference cannot judge own: use {__name__}:OwnEngine"
+
+
+class Computing(NoopVerificationEngine):
+    """Computes for a moment; an answer of "bad" breaks its batch."""
+
+    batch = 8
+
+    def __init__(self) -> None:
+        self.batches: list[list[str]] = []
+
+    async def verify(
+        self, extracted: Sequence[ClaimsExtracted], protocol: EvaluationProtocol
+    ) -> Sequence[Verification | GroundwatchError]:
+        self.batches.append([event.response.id for event in extracted])
+        await asyncio.sleep(0.01)
+        if any(event.response.answer == "bad" for event in extracted):
+            raise ValueError("bad")
+        return [Verification(usage=Usage(input_tokens=int(event.response.id))) for event in extracted]
+
+
+def asked_of(number: int, answer: str = "x") -> list[ClaimsExtracted]:
+    response = ResponseRecorded(id=str(number), model="m", answer=answer)
+    return [ClaimsExtracted(response=response, protocol="faithscore", judge=Judge(engine="t"))]
+
+
+async def test_beside_one_that_waits_an_engine_that_computes_keeps_its_batches() -> None:
+    computing = Computing()
+    waiting = LlmEngine(ChatModel(CHAT))
+    engines = {"llm": waiting, "": computing}
+    settings = StageSettings(engine="noop", protocols={"pope": EngineSettings(engine="llm", llm=CHAT)})
+    engine = EngineByProtocol(settings, lambda section, needed: engines.get(section.engine, computing))
+    assert (engine.batch, engine.of(Pope()), engine.of(FaithScore())) == (1, waiting, computing)
+    found = await asyncio.gather(*(engine.verify(asked_of(one), FaithScore()) for one in range(20)))
+    assert [one.usage.input_tokens for (one,) in found] == list(range(20))
+    assert list(map(len, computing.batches)) == [8, 8, 4]
+    await engine.close()
+
+
+async def test_of_a_batch_that_breaks_each_has_its_own_error() -> None:
+    engine = GatheringEngine(Computing())
+    calls = (engine.verify(asked_of(one, "bad" if one == 5 else "x"), FaithScore()) for one in range(8))
+    found = await asyncio.gather(*calls, return_exceptions=True)
+    assert [isinstance(one, ValueError) for one in found] == [one == 5 for one in range(8)]
+
+
+async def test_a_call_that_is_given_up_holds_up_no_other() -> None:
+    engine = GatheringEngine(computing := Computing())
+    calls = [asyncio.ensure_future(engine.verify(asked_of(one), FaithScore())) for one in range(12)]
+    await asyncio.sleep(0.005)
+    for given_up in (0, 3, 9):
+        calls[given_up].cancel()
+    found = await asyncio.gather(*calls, return_exceptions=True)
+    assert [number for number, one in enumerate(found) if isinstance(one, BaseException)] == [0, 3, 9]
+    assert computing.batches[0] == [str(one) for one in range(8)]
 
 
 def test_an_engine_that_nobody_knows() -> None:

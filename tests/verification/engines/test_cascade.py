@@ -28,6 +28,7 @@ from groundwatch.protocols.faithscore.protocol import FaithScore
 from groundwatch.runtime.settings.judges import CascadeStep
 from groundwatch.verification.engines.base import NOT_JUDGED, Verification, VerificationEngine
 from groundwatch.verification.engines.cascade import CascadeEngine, Step
+from groundwatch.verification.engines.gathering import LOOPS
 from groundwatch.verification.engines.reference.engine import ReferenceEngine
 
 YES, NO, OPEN = Decision.SUPPORTED, Decision.REFUTED, Decision.UNDECIDED
@@ -206,6 +207,6 @@ def test_the_reference_first_and_the_rest_by_the_next() -> None:
 
 def test_as_many_at_once_as_its_judges_take() -> None:
     several = cascade(ReferenceEngine(), Known(ALL, batch=1), Known(ALL, batch=1))
-    assert (several.batch, several.at_once, several.judges) == (1, 2, 2)
+    assert (several.batch, several.at_once, several.judges) == (1, 2 + LOOPS, 2)
     here = cascade(ReferenceEngine(), Known(ALL))
     assert (here.batch, here.at_once, here.judges) == (64, 0, 1)

@@ -223,7 +223,7 @@ def _worth_keeping(result: Any) -> bool:
 
 
 def seen(response: ResponseRecorded) -> ResponseRecorded:
-    """The response without what no judge looks at: whose it is, who wrote it, when, in which run and why.
+    """The response without what no judge looks at: whose it is, who wrote it, when, where, and why.
 
     What is left out is named, so that a field that is new to events is part of the key by itself.
     """
@@ -238,6 +238,7 @@ def seen(response: ResponseRecorded) -> ResponseRecorded:
         run=LIVE,
         recorded_at=0.0,
         unanswered=None,
+        partition=0,
     )
 
 

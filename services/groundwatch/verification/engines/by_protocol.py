@@ -11,6 +11,7 @@ from groundwatch.protocols.base import FOR_ANY, EvaluationProtocol
 from groundwatch.runtime.settings import StageSettings
 from groundwatch.runtime.settings.judges import EngineSettings
 from groundwatch.verification.engines.base import Verification, VerificationEngine, verify_with
+from groundwatch.verification.engines.gathering import gathering
 
 
 class EngineByProtocol(VerificationEngine):
@@ -30,11 +31,11 @@ class EngineByProtocol(VerificationEngine):
         by_protocol = settings.by_protocol()
         if settings.engine not in (*FOR_ANY, *by_protocol.values()):
             self._made(settings, needed=True)
-        several = {self.of(registry.get(name)) for name in by_protocol}
-        waiting = [one for one in several if one.batch == 1]
-        self.batch = 1 if waiting else max(one.batch for one in several)
-        self.at_once = sum(getattr(one, "at_once", 1) for one in waiting)
+        several = list(dict.fromkeys(self.of(registry.get(name)) for name in by_protocol))
         self.judges = sum(getattr(one, "judges", 1) for one in several)
+        given, self.at_once = gathering(several)
+        self.batch = 1 if self.at_once else max(one.batch for one in several)
+        self._given = dict(zip(several, given, strict=True))
 
     def of(self, protocol: EvaluationProtocol) -> VerificationEngine:
         """Who verifies its claims."""
@@ -52,7 +53,8 @@ class EngineByProtocol(VerificationEngine):
     async def verify(
         self, extracted: Sequence[ClaimsExtracted], protocol: EvaluationProtocol
     ) -> Sequence[Verification | GroundwatchError]:
-        return await verify_with(self.of(protocol), extracted, protocol)
+        engine = self.of(protocol)
+        return await verify_with(self._given.get(engine, engine), extracted, protocol)
 
     async def warm_up(self) -> None:
         for engine in self._named:

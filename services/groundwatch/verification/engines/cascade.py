@@ -14,6 +14,7 @@ from groundwatch.keys import digest
 from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.runtime.settings.judges import CASCADE, CascadeStep
 from groundwatch.verification.engines.base import Verification, VerificationEngine, verify_with
+from groundwatch.verification.engines.gathering import gathering
 from groundwatch.verification.engines.looking import verification
 
 VERSION = "1"
@@ -63,11 +64,10 @@ class CascadeEngine(VerificationEngine):
     """
 
     def __init__(self, steps: Sequence[Step]) -> None:
-        self.steps = tuple(steps)
-        waiting = [step.engine for step in steps if step.engine.batch == 1]
-        self.batch = 1 if waiting else max(step.engine.batch for step in steps)
-        self.at_once = sum(getattr(one, "at_once", 1) for one in waiting)
-        self.judges = max(1, len(waiting))
+        engines, self.at_once = gathering([step.engine for step in steps])
+        self.steps = tuple(Step(step.settings, one) for step, one in zip(steps, engines, strict=True))
+        self.batch = 1 if self.at_once else max(one.batch for one in engines)
+        self.judges = max(1, sum(one.batch == 1 for one in engines))
 
     def judge(self, protocol: EvaluationProtocol) -> Judge:
         """Its model names all judges in order, its version is made of all that they are."""
