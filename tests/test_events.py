@@ -70,8 +70,12 @@ def _strategy(kind: Any) -> st.SearchStrategy[Any]:
     bounds = [one for one in getattr(kind, "__metadata__", ()) if isinstance(one, msgspec.Meta)]
     if origin is int and bounds:
         return st.integers(bounds[0].ge, bounds[0].le)
+    if origin is float and bounds:
+        return st.floats(bounds[0].ge, bounds[0].le)
     if origin is tuple and arguments[-1] is Ellipsis:
         return st.lists(_strategy(arguments[0]), max_size=2).map(tuple)
+    if origin is tuple:
+        return st.tuples(*map(_strategy, arguments))
     if origin is dict:
         return st.dictionaries(text, _strategy(arguments[1]), max_size=2)
     if origin in (None, Union) and arguments:

@@ -15,12 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
 from groundwatch.errors import UNDECODED
 from groundwatch.keys import digest, fingerprint_of, response_key
+
+Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**31)]
 
 LIVE = "live"
 """The run that live traffic belongs to; a replay has a name of its own."""
@@ -433,8 +435,8 @@ class FactOpinion(Event, frozen=True, kw_only=True):
     text: str
     category: str
     decision: Decision
-    unit: int = 0
-    claim: int | None = None
+    unit: Number = 0
+    claim: Number | None = None
     removed: bool = False
 
 
@@ -462,16 +464,16 @@ class OpinionGiven(Event, frozen=True, kw_only=True):
     recorded_at: float = 0.0
     judge: Judge | None = None
     queue: str = ""
-    probability: float = 0.0
-    weight: float = 1.0
+    probability: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
+    weight: Annotated[float, msgspec.Meta(ge=0, le=1e15)] = 1.0
     fingerprint: str = ""
     labels: tuple[Label | None, ...] = ()
     facts: tuple[FactOpinion, ...] = ()
     mark: Annotated[int, msgspec.Meta(ge=1, le=5)] | None = None
-    judged: dict[str, tuple[int, int]] = {}
+    judged: dict[str, tuple[Number, Number]] = {}
     given_at: float = 0.0
     seconds: float = 0.0
-    revision: int = 1
+    revision: Number = 1
 
     @property
     def key(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import msgspec
 import pytest
@@ -10,6 +11,7 @@ from tests.annotation.conftest import Publish, outcome
 from tests.annotation.test_corrected import judged_answers, truth_about
 from tests.annotation.test_service import running
 from tests.conftest import BusFactory
+from tests.runtime.conftest import eventually
 
 from groundwatch.annotation.agreement import (
     agreement_metrics,
@@ -19,9 +21,10 @@ from groundwatch.annotation.agreement import (
 )
 from groundwatch.annotation.opinions import Opinions
 from groundwatch.events import Decision, Judge, OpinionGiven, ResponseScored
-from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.bus import Bus, Outgoing
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.statistics.agreement import cohen_kappa
+from groundwatch.topology import subject_of
 
 
 def known(*events: ResponseScored):
@@ -110,3 +113,36 @@ async def test_the_service_tells_it_after_an_opinion(
     assert found.judges[0].answers == 12
     assert found.judges[0].facts == sum(len(wrong) for _, wrong in answers)
     assert found.judges[0].recall.value > found.judges[0].precision.value
+
+
+@pytest.mark.usefixtures("clean_streams")
+async def test_what_is_no_opinion_is_skipped_and_told(
+    bus: Bus, bus_factory: BusFactory, publish: Publish
+) -> None:
+    answers = judged_answers(4, 5)
+    await publish([event for event, _ in answers])
+    reviewer = await bus_factory("gateway")
+    for event, wrong in answers:
+        await Opinions(reviewer).give(truth_about(event, wrong, probability=0.0))
+    whole = msgspec.to_builtins(truth_about(*answers[0], "eve"))
+    fact = whole["facts"][0]
+    spoiled = [
+        whole | {"facts": [fact | {"claim": -100}]},
+        whole | {"facts": [fact | {"claim": 10**40}]},
+        whole | {"judged": {"all": [-5, 10**400]}},
+        whole | {"probability": 1e300},
+        whole | {"weight": -1.0},
+        [],
+    ]
+    for number, one in enumerate(spoiled):
+        place = subject_of("opinion", "live", "faithscore", "0" * 32, f"{number:032x}")
+        await reviewer.create(Outgoing(subject=place, payload=json.dumps(one).encode()))
+    async with running(bus) as service:
+
+        async def told() -> bool:
+            return bool((await read_agreement(reviewer)).judges and service.notes())
+
+        await eventually(told, within=20)
+        assert service.notes() == ["annotation: 6 messages of GW_OPINIONS are no opinions and count nowhere"]
+        assert service.problems() == []
+    assert (await read_agreement(reviewer)).judges[0].answers == 4

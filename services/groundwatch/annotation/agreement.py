@@ -9,10 +9,11 @@ import msgspec
 from groundwatch.annotation.drift import JudgeDrift, Pairs, drifts_of, table_of
 from groundwatch.annotation.opinions import ALL, Opinions
 from groundwatch.annotation.queues import Queues, QueueSpec
-from groundwatch.errors import MissingExtraError
+from groundwatch.errors import UNDECODED, MissingExtraError
 from groundwatch.events import Decision, OpinionGiven, ResponseScored
 from groundwatch.runtime.delivery.bus import ENCODER, Bus
 from groundwatch.runtime.stores.buckets import Bucket
+from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.statistics.agreement import cohen_kappa, fleiss_kappa, krippendorff_alpha
 from groundwatch.statistics.intervals import Interval, RatioSums, cluster_rate
@@ -78,11 +79,14 @@ class AgreementReader:
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
+        self.unreadable = 0
         self._known: dict[tuple[str, str, str], Verdicts] = {}
 
     async def compute(self, at: float) -> Agreement:
-        """Over all opinions of people that are kept. Raises `Unavailable`."""
-        opinions = [one for one in await Opinions(self._bus).latest() if one.judge is None and one.facts]
+        """Over all opinions of people that are kept; `unreadable` ones are skipped. Raises `Unavailable`."""
+        reading = Opinions(self._bus)
+        opinions = [one for one in await reading.latest() if one.judge is None and one.facts]
+        self.unreadable = reading.unreadable
         for opinion in opinions:
             if _place(opinion) not in self._known and len(self._known) < REMEMBERED:
                 self._known[_place(opinion)] = await self._verdicts(opinion)
@@ -95,7 +99,11 @@ class AgreementReader:
         found = await self._bus.history.last(OUTCOMES, subject)
         if found is None:
             return ()
-        return verdicts_of(msgspec.json.decode(found.data, type=ResponseScored))
+        try:
+            return verdicts_of(msgspec.json.decode(found.data, type=ResponseScored))
+        except UNDECODED as error:
+            logger.warning("annotation.outcome", subject=subject, error=str(error))
+            return ()
 
 
 def verdicts_of(outcome: ResponseScored) -> Verdicts:

@@ -7,14 +7,16 @@ whole opinion.
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal
 from urllib.parse import quote, unquote
 
 import msgspec
 
-from groundwatch.annotation.opinions import opinion_on
-from groundwatch.errors import UNDECODED, InputError, Unavailable
+from groundwatch.annotation.items import Items
+from groundwatch.annotation.opinions import check_opinion, opinion_on
+from groundwatch.annotation.queues import JUDGE, Queues, QueueSpec, check_reviewer
+from groundwatch.errors import UNDECODED, InputError, Unavailable, UnknownName
 from groundwatch.events import LIVE, Decision, FactOpinion, OpinionGiven, ResponseScored
 from groundwatch.keys import in_partition, response_key
 from groundwatch.protocols.people import PEOPLE, PersonsVerdict
@@ -29,6 +31,8 @@ MAX_LINES = 100_000
 """Lines of one file."""
 
 AT_ONCE = 16
+
+MAX_SECONDS = 1e6
 
 
 class _Annotation(msgspec.Struct):
@@ -150,46 +154,83 @@ def opinion_of(said: Said, outcome: ResponseScored, given_at: float) -> OpinionG
 
 
 async def opinions_in(
-    bus: Bus, content: bytes, reviewer: str, allowed: Callable[[str], object] = lambda tenant: None
+    bus: Bus,
+    content: bytes,
+    reviewer: str,
+    allowed: Callable[[str, str], object] = lambda tenant, reviewer: None,
 ) -> list[OpinionGiven]:
     """The opinions that a file has about live traffic; whose it does not say are `reviewer`'s.
 
-    `allowed` raises what it likes for a tenant that is not to be touched. Raises `InputError` naming the
-    line, `Unavailable`.
+    What a line says of the answer itself is not taken from it: that is the outcome's, as are the queue and
+    the probability the item's, into which the answer was drawn. `allowed` raises what it likes for a tenant
+    or a reviewer that is not to be touched. Raises `InputError` naming the line, `Unavailable`.
     """
     numbered = ((at, line) for at, line in enumerate(content.splitlines(), 1) if line.strip())
     read = list(read_lines(numbered, reviewer))
-    found: list[OpinionGiven] = []
+    queues = {spec.name: spec for spec in await Queues(bus).list()}
+    given: list[OpinionGiven] = []
     for start in range(0, len(read), AT_ONCE):
         some = read[start : start + AT_ONCE]
-        for _, one in some:
-            allowed(one.tenant)
-        found += await asyncio.gather(*(_opinion(bus, line, said) for line, said in some))
-    return found
+        for _, said in some:
+            allowed(said.tenant, said.reviewer)
+        given += await asyncio.gather(*(_opinion(bus, queues, line, said) for line, said in some))
+    return given
 
 
-async def _opinion(bus: Bus, line: int, said: OpinionGiven | Said) -> OpinionGiven:
-    if not is_token(said.protocol):
-        raise InputError(f"line {line}: no protocol is named '{said.protocol[:64]}'")
-    if isinstance(said, OpinionGiven):
-        if said.run != LIVE:
-            raise InputError(f"line {line}: opinions are about live traffic, not about a run")
-        return said
-    if (outcome := await _outcome(bus, said)) is None:
-        raise InputError(f"line {line}: response '{said.id}' of '{said.tenant}' has no outcome")
+async def _opinion(
+    bus: Bus, queues: Mapping[str, QueueSpec], line: int, said: OpinionGiven | Said
+) -> OpinionGiven:
     try:
-        return opinion_of(said, outcome, time.time())
+        if not is_token(said.protocol):
+            raise InputError(f"no protocol is named '{said.protocol[:64]}'")
+        if isinstance(said, OpinionGiven) and said.run != LIVE:
+            raise InputError("opinions are about live traffic, not about a run")
+        check_reviewer(said.reviewer)
+        judge = said.judge if isinstance(said, OpinionGiven) else None
+        if said.reviewer.startswith(JUDGE) != (judge is not None):
+            raise InputError(f"'{JUDGE}' begins the names of judges, and of nobody else")
+        if (outcome := await _outcome(bus, said)) is None:
+            raise InputError(f"response '{said.id[:256]}' of '{said.tenant[:64]}' has no outcome")
+        if isinstance(said, Said):
+            opinion = opinion_of(said, outcome, time.time())
+        else:
+            opinion = opinion_on(
+                outcome,
+                reviewer=said.reviewer,
+                facts=said.facts,
+                given_at=min(said.given_at, time.time()),
+                judge=said.judge,
+                labels=said.labels,
+                mark=said.mark,
+                seconds=min(max(0.0, said.seconds), MAX_SECONDS),
+            )
+            opinion = await _drawn(bus, queues.get(said.queue), opinion)
+        check_opinion(outcome, opinion.facts, opinion.labels)
     except InputError as error:
         raise InputError(f"line {line}: {error}") from error
+    return opinion
 
 
-async def _outcome(bus: Bus, said: Said) -> ResponseScored | None:
+async def _drawn(bus: Bus, spec: QueueSpec | None, opinion: OpinionGiven) -> OpinionGiven:
+    """The opinion as one for this queue, if its answer was drawn into it and its reviewer may review it."""
+    if spec is None or (spec.assigned and opinion.reviewer not in spec.assigned):
+        return opinion
+    try:
+        item = await Items(bus).find(spec.name, opinion.key)
+    except UnknownName:
+        return opinion
+    return msgspec.structs.replace(opinion, queue=spec.name, probability=item.probability)
+
+
+async def _outcome(bus: Bus, said: OpinionGiven | Said) -> ResponseScored | None:
     key = response_key(said.tenant, said.id)
     try:
         for partition in await places_of(bus, key):
             subject = subject_of("outcome", LIVE, said.protocol, in_partition(key, partition))
             if (found := await bus.history.last(OUTCOMES, subject)) is not None:
                 return msgspec.json.decode(found.data, type=ResponseScored)
+    except UNDECODED:
+        return None
     except FAULTS as error:
         raise Unavailable(f"cannot read {OUTCOMES}: {error!r}") from error
     return None

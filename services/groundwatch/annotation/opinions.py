@@ -1,13 +1,13 @@
 """Opinions in their stream: of one reviewer about one answer the last one counts, and each is there once."""
 
 import contextlib
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
-from groundwatch.errors import UNDECODED, Unavailable
-from groundwatch.events import FactOpinion, OpinionGiven, ResponseScored
+from groundwatch.errors import UNDECODED, InputError, Unavailable
+from groundwatch.events import FactOpinion, Label, OpinionGiven, ResponseScored
 from groundwatch.keys import bare_key, in_partition, reviewer_key
 from groundwatch.reporting.tally import decisions, fingerprint
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, Stored
@@ -17,6 +17,10 @@ from groundwatch.statistics.sampling import weight
 from groundwatch.topology import OPINIONS, PREFIX, subject_of
 
 TRIES = 20
+
+MAX_TEXT = 10_000
+MAX_CATEGORY = 100
+"""Characters of a fact and of its category."""
 
 ALL = "all"
 """The category of all claims together."""
@@ -32,10 +36,14 @@ class StoredOpinion(msgspec.Struct, frozen=True):
 
 
 class Opinions:
-    """The stream of opinions. Everything raises `Unavailable` when the server does not answer."""
+    """The stream of opinions. Everything raises `Unavailable` when the server does not answer.
+
+    `unreadable` counts what the last reading skipped, since it is no opinion.
+    """
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
+        self.unreadable = 0
 
     async def give(self, opinion: OpinionGiven, *, replace: bool = True) -> Stored:
         """Put it behind what the same reviewer said of the same answer before; nothing, where it says the
@@ -79,6 +87,7 @@ class Opinions:
         self, since_sequence: int = 0, subject: str = f"{PREFIX}.opinion.>"
     ) -> AsyncGenerator[StoredOpinion]:
         """Every opinion behind a sequence up to now, in the order of giving, also what was revised since."""
+        self.unreadable = 0
         with _asking():
             reading = read_stream(
                 self._bus.js,
@@ -90,6 +99,8 @@ class Opinions:
                 async for read in reading:
                     if (opinion := _decode(read)) is not None:
                         yield StoredOpinion(read.sequence, opinion)
+                    else:
+                        self.unreadable += 1
 
     async def latest(self, subject: str = f"{PREFIX}.opinion.>") -> list[OpinionGiven]:
         """Of each reviewer about each answer the last opinion."""
@@ -134,6 +145,28 @@ def opinion_on(
         given_at=given_at,
         **more,
     )
+
+
+def check_opinion(
+    outcome: ResponseScored, facts: Sequence[FactOpinion], labels: Sequence[Label | None]
+) -> None:
+    """Raises `InputError` for what cannot be said of this outcome."""
+    if len(labels) > len(outcome.units):
+        raise InputError(f"labels: there are {len(outcome.units)} sub-sentences")
+    about = [fact.claim for fact in facts if fact.claim is not None]
+    if len(about) != len(set(about)):
+        raise InputError("facts: two are about the same claim")
+    for fact in facts:
+        if fact.claim is not None and not 0 <= fact.claim < len(outcome.claims):
+            raise InputError(f"facts: there is no claim {fact.claim}")
+        if not 0 <= fact.unit < max(1, len(outcome.units)):
+            raise InputError(
+                f"facts: there are {len(outcome.units)} sub-sentences, and none is number {fact.unit}"
+            )
+        if not fact.text.strip() or len(fact.text) > MAX_TEXT:
+            raise InputError(f"facts: a text has 1 to {MAX_TEXT:,} characters")
+        if not 1 <= len(fact.category) <= MAX_CATEGORY:
+            raise InputError(f"facts: a category has 1 to {MAX_CATEGORY} characters")
 
 
 def judged(event: ResponseScored) -> dict[str, tuple[int, int]]:

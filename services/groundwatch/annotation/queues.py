@@ -11,13 +11,14 @@ import msgspec
 
 from groundwatch.annotation.frames import FRAME
 from groundwatch.annotation.items import Items, holding
-from groundwatch.errors import UNDECODED, InputError, Unavailable, UnknownName, UsageError
+from groundwatch.errors import UNDECODED, InputError, InvalidName, Unavailable, UnknownName, UsageError
 from groundwatch.events import AlarmRaised, Decision, OpinionGiven
 from groundwatch.protocols import registry
 from groundwatch.runtime.delivery.bus import ENCODER, Bus
 from groundwatch.runtime.delivery.streams import FAULTS, read_stream
 from groundwatch.runtime.stores.buckets import Bucket
 from groundwatch.runtime.telemetry.logs import logger
+from groundwatch.times import LAST
 from groundwatch.topology import ALARMS, QUEUES_BUCKET, run_subjects
 
 Rule = Literal["random", "uncertain", "disagreement", "alarm", "all"]
@@ -58,8 +59,8 @@ class QueueSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     tag: Text = ""
     category: Text = ""
     verdict: Decision | None = None
-    since: Annotated[float, msgspec.Meta(ge=0)] = 0.0
-    until: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    since: Annotated[float, msgspec.Meta(ge=0, le=LAST)] = 0.0
+    until: Annotated[float, msgspec.Meta(ge=0, le=LAST)] = 0.0
     alarm: Text = ""
     reviewers: Annotated[int, msgspec.Meta(ge=1, le=50)] = 1
     assigned: Annotated[tuple[Person, ...], msgspec.Meta(max_length=200)] = ()
@@ -201,8 +202,8 @@ class Queues:
             raise UsageError("a tag is written name=value", "tag")
         if spec.until and spec.until <= spec.since:
             raise UsageError("'until' is not behind 'since'", "until")
-        if any(_CONTROL.search(person) for person in spec.assigned):
-            raise UsageError("a reviewer's name has no control characters", "assigned")
+        for person in spec.assigned:
+            check_reviewer(person, "assigned")
         fixed = spec.size > 0
         return msgspec.structs.replace(
             spec,
@@ -229,6 +230,12 @@ class Queues:
         if alarm is None:
             raise UnknownName(f"there is no alarm '{key}'", "alarm")
         return alarm
+
+
+def check_reviewer(name: str, field: str = "reviewer") -> None:
+    """Raises `InvalidName` for what cannot be the name of a reviewer."""
+    if not name.strip() or len(name) > 128 or _CONTROL.search(name):
+        raise InvalidName(f"{field}: a name has 1 to 128 characters, and no control characters", field)
 
 
 def read_spec(data: bytes) -> QueueSpec:

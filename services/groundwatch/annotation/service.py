@@ -23,7 +23,7 @@ from groundwatch.runtime.services.tasks import SupervisedTask
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
-from groundwatch.topology import ANNOTATION
+from groundwatch.topology import ANNOTATION, OPINIONS
 
 ROUND_SECONDS = 1.0
 
@@ -82,7 +82,10 @@ class AnnotationService:
 
     def notes(self) -> list[str]:
         """A second judge that is away is none of ours: people go on reviewing."""
-        return self._second.notes() if self._second is not None else []
+        found = self._second.notes() if self._second is not None else []
+        if number := self._agreement.unreadable:
+            found.append(f"{self.name}: {number:,} messages of {OPINIONS} are no opinions and count nowhere")
+        return found
 
     async def _follow(self) -> None:
         """Queues that take what comes."""

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from groundwatch.annotation.frames import Answers, Frame, Frames
 from groundwatch.annotation.items import Item, Items
 from groundwatch.annotation.opinions import Opinions
 from groundwatch.annotation.queues import Queues, QueueSpec
@@ -169,7 +170,7 @@ async def test_an_answer_that_is_kept_no_longer_is_passed_over(reviewing, bus):
     assert got["item"]["id"] == "r1"
 
 
-async def test_a_tenant_sees_and_touches_its_own_items_alone(reviewing, tmp_path):
+async def test_a_tenant_sees_and_touches_its_own_items_alone(reviewing, bus, tmp_path):
     tokens = tmp_path / "tokens"
     tokens.write_text("".join(f"{tenant} {token}\n" for tenant, token in TOKENS.items()))
     reviewing.settings["tokens_file"] = str(tokens)
@@ -192,6 +193,16 @@ async def test_a_tenant_sees_and_touches_its_own_items_alone(reviewing, tmp_path
             assert told.status_code == 404
     shown = (await http.get("/v1/queues/q", headers=acme)).json()
     assert shown["progress"]["items"] == 2 and "frame" not in shown
+    frame = Frame(queue="q", drawn=9876, answers={("m", "", "p", "f", "all"): Answers(number=8765)})
+    await Frames(bus).save(frame, 0)
+    for who, said in ((everybody, True), (acme, False)):
+        page = (await http.get("/queues/q", headers=who)).text
+        assert ("9,876" in page, "8,765" in page, "0.250" in page) == (said,) * 3
+    alarm = {"name": "a", "rule": "alarm"}
+    for key in ("0" * 32, "1" * 32):
+        told = await http.post("/v1/queues", json=alarm | {"alarm": key}, headers=acme)
+        assert told.status_code == 403 and "alarms are about all tenants" in told.json()["error"]
+        assert (await http.post("/queues", data=alarm | {"alarm": key}, headers=acme)).status_code == 403
     assert (await http.post("/v1/queues/q/close", headers=acme)).status_code == 403
     mine = {"name": "m", "protocol": "faithscore"}
     assert (await http.post("/v1/queues", json=mine, headers=acme)).json()["queue"]["tenant"] == "acme"
@@ -245,3 +256,65 @@ async def test_files_go_in_and_out(reviewing, bus, tmp_path):
     ):
         told = await http.post("/v1/opinions", content=wrong)
         assert told.status_code in (404, 422) and told.json()["error"].startswith("line ")
+
+
+async def test_what_a_line_says_of_its_answer_is_taken_from_the_outcome(reviewing, bus, tmp_path):
+    """A tenant that invents answers, models and probabilities changes nobody's corrected rate."""
+    tokens = tmp_path / "tokens"
+    tokens.write_text("".join(f"{tenant} {token}\n" for tenant, token in TOKENS.items()))
+    reviewing.settings["tokens_file"] = str(tokens)
+    http = await reviewing(2, tenants=("acme", "other"), assigned=("ann",))
+    acme, everybody = ({"authorization": f"Bearer {TOKENS[one]}"} for one in ("acme", "*"))
+    fact = {"text": "There is a dog.", "category": "entity", "decision": "refuted", "claim": 0}
+    line = {"id": "r0", "model": "of another", "protocol": "faithscore", "reviewer": "ann", "tenant": "acme"}
+    line |= {"queue": "q", "probability": 1e-6, "weight": 1e6, "fingerprint": "0" * 12, "facts": [fact]}
+    line |= {"judged": {"all": [0, 1]}, "given_at": 1e300, "recorded_at": 5.0}
+
+    async def sent(headers=acme, **changes):
+        return await http.post("/v1/opinions", json=line | changes, headers=headers)
+
+    judge = {"engine": "llm"}
+    for wrong, status in (
+        ({"id": "invented"}, 422),
+        ({"tenant": "other"}, 403),
+        ({"protocol": "a.b"}, 422),
+        ({"run": "replayed"}, 422),
+        ({"reviewer": ""}, 422),
+        ({"reviewer": "a\nb"}, 422),
+        ({"reviewer": "judge:x"}, 403),
+        ({"judge": judge}, 422),
+        ({"facts": [fact | {"claim": -100}]}, 422),
+        ({"facts": [fact | {"claim": 2}]}, 422),
+        ({"facts": [fact | {"claim": 10**30}]}, 422),
+        ({"facts": [fact | {"unit": 1}]}, 422),
+        ({"facts": [fact, fact]}, 422),
+        ({"facts": [fact | {"text": " "}]}, 422),
+        ({"labels": ["descriptive", "descriptive"]}, 422),
+        ({"judged": {"all": [-1, 1]}}, 422),
+        ({"probability": -1.0}, 422),
+        ({"probability": 1.5}, 422),
+        ({"weight": -1.0}, 422),
+    ):
+        told = await sent(**wrong)
+        assert (told.status_code, len(told.json()["error"].splitlines())) == (status, 1), (wrong, told.text)
+    assert (await sent(everybody, reviewer="judge:x")).status_code == 422
+    assert await Opinions(bus).latest() == []
+    assert (await sent()).json() == {"opinions": 1, "new": 1}
+    (opinion,) = await Opinions(bus).latest()
+    assert (opinion.model, opinion.probability, opinion.weight) == ("heron-7b", 0.25, 1.0)
+    assert opinion.judged["all"] == (1, 2) and opinion.fingerprint != "0" * 12
+    assert opinion.recorded_at > 1e9 and opinion.given_at < 1e10
+    # Whoever the queue is not assigned to, and of a queue that did not draw the answer: drawn by no rule.
+    assert (await sent(reviewer="bob")).json()["new"] == 1
+    assert (await sent(queue="none", reviewer="cy")).json()["new"] == 1
+    exported = (await http.get("/v1/opinions", headers=acme)).text
+    assert [one["probability"] for one in map(msgspec.json.decode, exported.splitlines())] == [0, 0, 0]
+    others = {one.reviewer: (one.queue, one.probability) for one in await Opinions(bus).latest()}
+    assert others == {"ann": ("q", 0.25), "bob": ("", 0.0), "cy": ("", 0.0)}
+
+
+async def test_a_queue_of_impossible_times_is_refused(reviewing):
+    http = await reviewing()
+    for wrong in ({"since": 1e300}, {"until": 1e300}, {"since": -1}, {"size": 10**30}, {"share": 1e-400}):
+        told = await http.post("/v1/queues", json={"name": "w", "protocol": "faithscore"} | wrong)
+        assert told.status_code == 422 and len(told.json()["error"].splitlines()) == 1, wrong

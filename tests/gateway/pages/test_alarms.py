@@ -213,3 +213,13 @@ async def test_hostile_names_do_nothing(browser, gateway_factory, publish):
         async with open_page(browser, address(gateway, path), 390) as page:
             assert not await is_too_wide(page)
             assert await page.locator("img").count() == 0
+
+
+async def test_a_form_has_its_limits(gateway):
+    (alarm, *_) = gateway.service.core.live.raised
+    at = f"/alarms/{alarm.alarm.key}/acknowledge"
+    for path in (at, "/queues"):
+        large = await gateway.http.post(path, data={"note": "x" * 100_000})
+        many = await gateway.http.post(path, data={f"f{number}": "x" for number in range(200)})
+        assert (large.status_code, many.status_code) == (422, 422)
+    assert await Acknowledgements(gateway.bus).of(alarm.alarm) == []

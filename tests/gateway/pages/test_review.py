@@ -11,6 +11,7 @@ import httpx
 import pytest
 from playwright.async_api import Browser, expect
 from tests.gateway.serving.test_killed import started
+from tests.gateway.test_cross_site import site
 from tests.runtime.conftest import eventually
 from tests.support.browser import open_browser
 from tests.support.pages import SCHEMES, WIDTHS, is_too_wide, serious_faults
@@ -307,3 +308,19 @@ async def test_it_works_by_touch_on_a_phone(browser, two):
         await page.get_by_role("group", name=legend).get_by_text(word, exact=True).tap()
     await page.get_by_role("button", name="Complete").tap()
     await ann.sees("A cat sits on a chair.")
+
+
+async def test_a_link_of_another_site_takes_no_item(browser, two):
+    async def held() -> int:
+        return (await two.queues.progress(QUEUE)).held
+
+    async with site() as port:
+        page = await browser.new_page()
+        await page.goto(f"http://127.0.0.1:{port}/")
+        await page.evaluate("(url) => { document.body.innerHTML = `<a href=${url}>x</a>` }", two.address())
+        await page.click("a")
+        await expect(page.get_by_role("button", name="Begin")).to_be_visible()
+        assert await held() == 0
+        await page.get_by_role("button", name="Begin").click()
+        await expect(page.locator("#answer")).to_have_text(ANSWER)
+        assert await held() == 1

@@ -10,8 +10,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from groundwatch.gateway.access.roles import ROUTES, Need, needs_of
 from groundwatch.gateway.callers import Caller, NotAllowed
-from groundwatch.gateway.http.bodies import TooLarge, body_of
-from groundwatch.gateway.http.middleware import FORM, MAX_FORM, READING
+from groundwatch.gateway.http.bodies import MAX_FORM, TooLarge, body_of
+from groundwatch.gateway.http.middleware import FORM, READING
 from groundwatch.gateway.http.replies import media_type
 
 

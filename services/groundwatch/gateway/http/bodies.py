@@ -3,12 +3,16 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator
+from urllib.parse import parse_qs
 
 import msgspec
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from groundwatch.errors import TransientError
+from groundwatch.errors import InputError, TransientError
+
+MAX_FORM = 64 * 1024
+"""Bytes of a form that are read, also before it is known whether it comes from a page of ours."""
 
 
 class TooLarge(msgspec.Struct, frozen=True):
@@ -165,3 +169,15 @@ async def body_of(request: Request, limit: int) -> bytes | TooLarge:
         return TooLarge(limit)
     share.expect(declared)
     return await read_body(request.stream(), limit, share.hold)
+
+
+async def form_of(request: Request) -> dict[str, str]:
+    """The fields of a form of ours. Raises `InputError` for one that is none."""
+    body = await body_of(request, MAX_FORM)
+    if isinstance(body, TooLarge):
+        raise InputError(f"a form has at most {body.limit:,} bytes")
+    try:
+        fields = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=100)
+    except ValueError:
+        raise InputError("a form has at most 100 fields") from None
+    return {name: values[-1].strip() for name, values in fields.items()}

@@ -12,8 +12,8 @@ from groundwatch.gateway.access.access import CALLBACK, Access
 from groundwatch.gateway.access.roles import is_page
 from groundwatch.gateway.access.sessions import LoginAttempt, LoginRefused, OidcAttempt, Session
 from groundwatch.gateway.callers import NotAllowed
-from groundwatch.gateway.http.bodies import TooLarge, body_of
-from groundwatch.gateway.http.middleware import FORM, MAX_FORM, READING, known_caller, when_not_allowed
+from groundwatch.gateway.http.bodies import MAX_FORM, TooLarge, body_of
+from groundwatch.gateway.http.middleware import FORM, READING, known_caller, when_not_allowed
 from groundwatch.gateway.http.replies import media_type
 from groundwatch.gateway.pages.rendering import Pages, navigation_of
 from groundwatch.runtime.settings.login import LoginSettings

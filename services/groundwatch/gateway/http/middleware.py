@@ -22,8 +22,6 @@ WITH_PASSWORD = (LANGFUSE, "/v1/cloudevents")
 """The same of those who can only set an address, and put the token there."""
 
 FORM = "application/x-www-form-urlencoded"
-MAX_FORM = 64 * 1024
-"""Bytes of a form that are read before it is known whether it comes from a page of ours."""
 
 READING = frozenset({"GET", "HEAD"})
 BEARER = 'Bearer realm="groundwatch"'

@@ -5,7 +5,6 @@ one tenant sees, and touches, items of that tenant alone.
 """
 
 import asyncio
-import re
 import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Annotated, Any, TypeVar, get_args
@@ -19,8 +18,8 @@ from groundwatch.annotation.agreement import read_agreement
 from groundwatch.annotation.files import Format, lines_of, opinions_in
 from groundwatch.annotation.frames import Frames
 from groundwatch.annotation.items import Item, Items
-from groundwatch.annotation.opinions import Opinions, opinion_on
-from groundwatch.annotation.queues import JUDGE, Queues, QueueSpec, read_spec
+from groundwatch.annotation.opinions import Opinions, check_opinion, opinion_on
+from groundwatch.annotation.queues import JUDGE, Queues, QueueSpec, check_reviewer, read_spec
 from groundwatch.errors import UNDECODED, HeldByOthers, InputError, UnknownName, UsageError
 from groundwatch.events import (
     Decision,
@@ -52,10 +51,7 @@ AT_ONCE = 16
 
 E = TypeVar("E")
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-
 Reviewer = Annotated[str, msgspec.Meta(max_length=128)]
-Words = Annotated[str, msgspec.Meta(max_length=10_000)]
 
 
 class _Next(msgspec.Struct, kw_only=True):
@@ -68,18 +64,9 @@ class _Draft(msgspec.Struct, kw_only=True):
     reviewer: Reviewer = ""
 
 
-class _Fact(msgspec.Struct, kw_only=True):
-    text: Words
-    category: Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
-    decision: Decision
-    unit: Annotated[int, msgspec.Meta(ge=0)] = 0
-    claim: Annotated[int, msgspec.Meta(ge=0)] | None = None
-    removed: bool = False
-
-
 class _Opinion(msgspec.Struct, kw_only=True):
     labels: Annotated[tuple[Label | None, ...], msgspec.Meta(max_length=MAX_FACTS)] = ()
-    facts: Annotated[tuple[_Fact, ...], msgspec.Meta(max_length=MAX_FACTS)] = ()
+    facts: Annotated[tuple[FactOpinion, ...], msgspec.Meta(max_length=MAX_FACTS)] = ()
     mark: Annotated[int, msgspec.Meta(ge=1, le=5)] | None = None
     seconds: Annotated[float, msgspec.Meta(ge=0, le=1e6)] = 0.0
     reviewer: Reviewer = ""
@@ -127,7 +114,7 @@ class ReviewRoutes:
 
     async def list(self, request: Request) -> Response:
         caller = caller_of(request)
-        specs = [spec for spec in await self._queues.list() if _sees(caller, spec)]
+        specs = [spec for spec in await self._queues.list() if may_see(caller, spec)]
         return json({"queues": [await self._described(spec, caller) for spec in specs]})
 
     async def create(self, request: Request) -> Response:
@@ -137,6 +124,7 @@ class ReviewRoutes:
             return body
         spec = read_spec(body)
         tenant = caller.tenant(spec.tenant)
+        check_alarm(caller, spec)
         made = await self._queues.create(
             msgspec.structs.replace(spec, tenant=tenant, created_by=caller.name or spec.created_by[:128])
         )
@@ -206,19 +194,14 @@ class ReviewRoutes:
         spec, reviewer = await self._reviewed(request, said.reviewer)
         item = await self._found(request, spec)
         outcome = await self._outcome(item)
-        if len(said.labels) > len(outcome.units):
-            raise InputError(f"labels: there are {len(outcome.units)} sub-sentences")
-        facts = tuple(_fact(fact, outcome) for fact in said.facts)
-        claims = [fact.claim for fact in facts if fact.claim is not None]
-        if len(claims) != len(set(claims)):
-            raise InputError("facts: two are about the same claim")
+        check_opinion(outcome, said.facts, said.labels)
         stored = await self._items.complete(
             spec.name,
             item.key,
             opinion_on(
                 outcome,
                 reviewer=reviewer,
-                facts=facts,
+                facts=said.facts,
                 given_at=time.time(),
                 queue=spec.name,
                 probability=item.probability,
@@ -227,7 +210,7 @@ class ReviewRoutes:
                 seconds=said.seconds,
             ),
         )
-        return json({"stored": stored is Stored.NEW, **_compared(facts, outcome)})
+        return json({"stored": stored is Stored.NEW, **_compared(said.facts, outcome)})
 
     async def agreement(self, request: Request) -> Response:
         """How far judges agree with people, and people with each other, of all tenants."""
@@ -239,9 +222,12 @@ class ReviewRoutes:
         form = query.get("format", "opinions").replace("jsonl", "opinions")
         if form not in get_args(Format):
             return problem(422, f"is none of {', '.join(get_args(Format))}", field="format")
-        tenant = caller_of(request).tenant(query.get("tenant", ""))
+        caller = caller_of(request)
+        tenant = caller.tenant(query.get("tenant", ""))
+        own = {spec.name for spec in await self._queues.list() if caller.only in (None, spec.tenant)}
         opinions = [
-            one
+            # How likely an answer was drawn from those of all tenants tells how many these have.
+            one if one.queue in own or caller.only is None else msgspec.structs.replace(one, probability=0.0)
             for one in await self._opinions.latest()
             if tenant in ("", one.tenant)
             and query.get("queue", "") in ("", one.queue)
@@ -262,7 +248,13 @@ class ReviewRoutes:
         if isinstance(body, Response):
             return body
         reviewer = _name(caller, request.query_params.get("reviewer", ""))
-        given = await opinions_in(self._core.bus, body, reviewer, caller.tenant)
+
+        def allowed(tenant: str, by: str) -> None:
+            caller.tenant(tenant)
+            if caller.only is not None and by.startswith(JUDGE):
+                raise NotAllowed("role", "what judges say is taken from who may act for all tenants alone")
+
+        given = await opinions_in(self._core.bus, body, reviewer, allowed)
         new = 0
         for one in given:
             new += await self._opinions.give(one) is Stored.NEW
@@ -270,7 +262,7 @@ class ReviewRoutes:
 
     async def _queue(self, request: Request) -> QueueSpec:
         spec = await self._queues.find(request.path_params["name"])
-        if not _sees(caller_of(request), spec):
+        if not may_see(caller_of(request), spec):
             raise UnknownName(f"there is no queue '{spec.name}'")
         return spec
 
@@ -292,7 +284,7 @@ class ReviewRoutes:
         progress = await self._queues.progress(spec.name, caller.only or "")
         mine = caller.only in (None, spec.tenant)
         # By the salt one knows what will be drawn, of others' answers too.
-        shown = spec if mine else msgspec.structs.replace(spec, salt="")
+        shown = spec if mine else msgspec.structs.replace(spec, salt="", mean_uncertainty=0.0)
         told: dict[str, Any] = {"queue": shown, "progress": progress}
         if mine:
             frame, _ = await self._frames.load(spec.name)
@@ -363,35 +355,24 @@ class ReviewRoutes:
         return msgspec.json.decode(found.data, type=form)
 
 
-def _sees(caller: Caller, spec: QueueSpec) -> bool:
+def may_see(caller: Caller, spec: QueueSpec) -> bool:
+    """A tenant sees the queues of its own answers, and those of all tenants with its own answers in them."""
     return caller.only is None or spec.tenant in ("", caller.only)
+
+
+def check_alarm(caller: Caller, spec: QueueSpec) -> None:
+    """Raises `NotAllowed` where a tenant would learn of an alarm, which is about all tenants."""
+    if caller.only is not None and spec.alarm:
+        raise NotAllowed("all_tenants", "alarms are about all tenants, and this token is good for one alone")
 
 
 def _name(caller: Caller, said: str) -> str:
     """Who reviews: who is logged in, or else who they say they are."""
     name = caller.name or said.strip() or REVIEWER
-    if _CONTROL.search(name) or (not caller.name and name.startswith(JUDGE)):
+    check_reviewer(name)
+    if not caller.name and name.startswith(JUDGE):
         raise InputError("reviewer: no name of a person")
     return name
-
-
-def _fact(said: _Fact, outcome: ResponseScored) -> FactOpinion:
-    if said.claim is not None and said.claim >= len(outcome.claims):
-        raise InputError(f"facts: there is no claim {said.claim}")
-    if said.unit >= max(1, len(outcome.units)):
-        raise InputError(
-            f"facts: there are {len(outcome.units)} sub-sentences, and none is number {said.unit}"
-        )
-    if not said.text.strip():
-        raise InputError("facts: one has no text")
-    return FactOpinion(
-        text=said.text,
-        category=said.category,
-        unit=said.unit,
-        decision=said.decision,
-        claim=said.claim,
-        removed=said.removed,
-    )
 
 
 def _compared(facts: Sequence[FactOpinion], outcome: ResponseScored) -> dict[str, Any]:

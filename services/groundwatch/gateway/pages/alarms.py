@@ -10,6 +10,7 @@ from groundwatch.errors import UNDECODED, GroundwatchError
 from groundwatch.events import LIVE, AlarmRaised
 from groundwatch.gateway.acknowledgements import Acknowledgements, key_of
 from groundwatch.gateway.core import GatewayCore
+from groundwatch.gateway.http.bodies import form_of
 from groundwatch.gateway.http.middleware import caller_of
 from groundwatch.gateway.live.around import LENGTHS, Around, Traffic, read_around
 from groundwatch.gateway.pages.charts import scale_top
@@ -116,10 +117,9 @@ class AlarmPages:
         )
 
     async def acknowledge(self, request: Request) -> Response:
-        form = await request.form()
-        found, _ = await self._find(request, at=str(form.get("at", "")))
-        note = str(form.get("note", "")).strip()
-        await self._notes.add(found.alarm, caller_of(request).name, note)
+        form = await form_of(request)
+        found, _ = await self._find(request, at=form.get("at", ""))
+        await self._notes.add(found.alarm, caller_of(request).name, form.get("note", ""))
         to = address(f"/alarms/{found.alarm.key}", at=repr(found.alarm.raised_at)) + "#notes"
         return RedirectResponse(to, 303)
 

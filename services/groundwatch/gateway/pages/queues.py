@@ -4,17 +4,16 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
-from urllib.parse import parse_qs, quote
+from urllib.parse import quote
 
 import msgspec
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from groundwatch.annotation.agreement import Agreement, read_agreement
 from groundwatch.annotation.corrected import read_corrected
-from groundwatch.annotation.frames import Frames
+from groundwatch.annotation.frames import Frame, Frames
 from groundwatch.annotation.items import PAGE, holding
 from groundwatch.annotation.opinions import ALL
 from groundwatch.annotation.queues import Queues, QueueSpec, Rule
@@ -22,14 +21,13 @@ from groundwatch.errors import InputError, UnknownName, UsageError
 from groundwatch.events import Decision
 from groundwatch.gateway.callers import Caller, NotAllowed
 from groundwatch.gateway.core import GatewayCore
-from groundwatch.gateway.http.bodies import TooLarge, body_of
+from groundwatch.gateway.http.bodies import form_of
 from groundwatch.gateway.http.middleware import caller_of
+from groundwatch.gateway.http.review import check_alarm, may_see
 from groundwatch.gateway.pages.rendering import NoPage, Pages
 from groundwatch.protocols import registry
 from groundwatch.reporting.corrected import EVERY_VERSION, CorrectedRow
 from groundwatch.times import read_moment
-
-MAX_FORM = 64 * 1024
 
 RULES: dict[Rule, str] = {
     "random": "every answer alike",
@@ -71,9 +69,10 @@ class QueuePages:
 
     async def create(self, request: Request) -> Response:
         """A new queue, from the form of the page; what is wrong with it is told beside what was written."""
-        written = await _form(request)
+        written = await form_of(request)
         try:
             spec = _spec(written, caller_of(request))
+            check_alarm(caller_of(request), spec)
             await self._queues.create(spec)
         except (UsageError, InputError) as error:
             return await self._list(request, written, str(error))
@@ -81,7 +80,7 @@ class QueuePages:
 
     async def _list(self, request: Request, written: Mapping[str, str], wrong: str = "") -> Response:
         caller = caller_of(request)
-        specs = [spec for spec in await self._queues.list() if _sees(caller, spec)]
+        specs = [spec for spec in await self._queues.list() if may_see(caller, spec)]
         progress = await asyncio.gather(
             *(self._queues.progress(spec.name, caller.only or "") for spec in specs)
         )
@@ -112,12 +111,15 @@ class QueuePages:
             self._frames.load(spec.name),
         )
         now = time.time()
+        mine = caller.only in (None, spec.tenant)
         return self._pages.render(
             request,
             "queue.html",
             spec=spec,
             progress=progress,
-            frame=frame,
+            # From how many it is drawn, and how likely each was, tells how many answers all tenants have.
+            frame=frame if mine else Frame(),
+            mine=mine,
             corrected=[row for row in await self._corrected(caller) if row.queue == spec.name],
             agreement=await self._agreement(caller, spec),
             items=[(item, list(holding(item, now))) for item in items],
@@ -129,7 +131,7 @@ class QueuePages:
         )
 
     async def close(self, request: Request) -> Response:
-        await _form(request)
+        await form_of(request)
         spec = await self._find(request)
         if caller_of(request).only not in (None, spec.tenant):
             raise NotAllowed("other_tenant", "this queue is about all tenants")
@@ -144,7 +146,13 @@ class QueuePages:
             sees = {}
         categories = {category for named in sees.values() for category in named}
         return self._pages.render(
-            request, "review.html", here="/queues", queue=spec.name, categories=[*sorted(categories), "other"]
+            request,
+            "review.html",
+            here="/queues",
+            queue=spec.name,
+            categories=[*sorted(categories), "other"],
+            # A link of another site takes no item: the reviewer does, by a button.
+            asks=request.headers.get("sec-fetch-site", "none") in ("cross-site", "same-site"),
         )
 
     async def _corrected(self, caller: Caller) -> Sequence[CorrectedRow]:
@@ -168,14 +176,9 @@ class QueuePages:
             spec = await self._queues.find(request.path_params["name"])
         except UnknownName as error:
             raise NoPage(str(error)) from error
-        if not _sees(caller_of(request), spec):
+        if not may_see(caller_of(request), spec):
             raise NoPage(f"there is no queue '{spec.name}'")
         return spec
-
-
-def _sees(caller: Caller, spec: QueueSpec) -> bool:
-    """A tenant sees the queues of its own answers, and those of all tenants with its own answers in them."""
-    return caller.only is None or spec.tenant in ("", caller.only)
 
 
 def _headlines(rows: Sequence[CorrectedRow], queue: str) -> list[CorrectedRow]:
@@ -187,14 +190,6 @@ def _headlines(rows: Sequence[CorrectedRow], queue: str) -> list[CorrectedRow]:
             if model not in found or row.version == EVERY_VERSION:
                 found[model] = row
     return list(found.values())
-
-
-async def _form(request: Request) -> dict[str, str]:
-    body = await body_of(request, MAX_FORM)
-    if isinstance(body, TooLarge):
-        raise HTTPException(413)
-    found = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=100)
-    return {name: values[-1].strip() for name, values in found.items()}
 
 
 def _spec(written: Mapping[str, str], caller: Caller) -> QueueSpec:

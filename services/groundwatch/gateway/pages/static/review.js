@@ -274,7 +274,10 @@ function start() {
   $("previous").addEventListener("click", () => step(-1));
   $("next").addEventListener("click", () => step(1));
   $("show-help").addEventListener("click", () => $("help").showModal());
-  open(asked.get("item") || "");
+  const begin = () => open(asked.get("item") || "");
+  if (!("asks" in page.dataset)) return begin();
+  $("begin").hidden = false;
+  $("begin").querySelector("button").addEventListener("click", () => { $("begin").hidden = true; begin(); });
 }
 
 start();
