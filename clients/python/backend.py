@@ -26,8 +26,8 @@ MODULES = (
     "groundwatch/conversations/*.py",
     "groundwatch/conversations/*.toml",
 )
-LEFT_OUT = ("groundwatch/client/sending.py", "groundwatch/conversations/exports.py")
-"""The file sender of the command line, and what it reads."""
+LEFT_OUT = ("groundwatch/conversations/exports.py",)
+"""What only the command line reads."""
 
 SHIM = '''"""groundwatch-client: `from groundwatch.client import Recorder, wrap_openai`.
 

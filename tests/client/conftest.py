@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -17,7 +20,9 @@ __all__ = ["BadGateway", "bad_gateway", "gateway", "gateway_factory", "image_ser
 
 class BadGateway:
     """Does what its script says, request by request, the last of it for ever: a status, with `Retry-After`
-    after a colon; `ok`; `slow:SECONDS`; `hang`; `close`; `junk`. Notes the ids that it took, and losses.
+    after a colon; `ok`; `slow:SECONDS`; `hang`; `close`; `junk`; `taken`, which takes the lines and hangs up;
+    `away:SECONDS`, which hangs up so long, and takes them then; `drip`, which never ends its answer. Notes
+    the ids that it took, and losses, to which it answers `losses_status`.
     """
 
     def __init__(self, *script: str) -> None:
@@ -25,7 +30,9 @@ class BadGateway:
         self.ids: list[str] = []
         self.requests: list[tuple[float, int]] = []
         """When each request with responses came, and with how many lines."""
-        self.losses: list[dict[str, object]] = []
+        self.losses: list[dict[str, Any]] = []
+        self.losses_status = 200
+        self._began = time.monotonic()
         self.freed = threading.Event()
         bad = self
 
@@ -53,8 +60,12 @@ class BadGateway:
     def serve(self, request: BaseHTTPRequestHandler) -> None:
         body = _body(request)
         if request.path == "/v1/losses":
-            self.losses.append(msgspec.json.decode(body))
-            _reply(request, 200, {"counted": 1})
+            if self.losses_status == 200:
+                self.losses.append(report := msgspec.json.decode(body))
+                named = [one["reason"] for one in report.get("unconfirmed", ()) if one["id"] in self.ids]
+                _reply(request, 200, {"counted": 1, "recorded": Counter(named)})
+            else:
+                _reply(request, self.losses_status, {"error": "away"})
             return
         lines = [msgspec.json.decode(line) for line in body.splitlines()]
         self.requests.append((time.monotonic(), len(lines)))
@@ -65,6 +76,17 @@ class BadGateway:
                 time.sleep(float(value or 0))
                 self.ids += [line["id"] for line in lines]
                 _reply(request, 200, {"accepted": len(lines), "duplicates": 0, "refused": 0, "errors": []})
+            case "away" if time.monotonic() > self._began + float(value):
+                self.ids += [line["id"] for line in lines]
+                _reply(request, 200, {"accepted": len(lines), "duplicates": 0, "refused": 0, "errors": []})
+            case "taken" | "away":
+                if kind == "taken":
+                    self.ids += [line["id"] for line in lines]
+                request.close_connection = True
+            case "drip":
+                request.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+                while not self.freed.wait(0.1):
+                    request.wfile.write(b" ")
             case "hang":
                 self.freed.wait(60)
             case "close":
@@ -96,6 +118,13 @@ def _reply(
         request.send_header(name, value)
     request.end_headers()
     request.wfile.write(data)
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where reports of losses wait that no gateway took."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state" / "groundwatch" / "losses"
 
 
 @pytest.fixture

@@ -37,4 +37,4 @@ except ImportError:
 def test_the_client_needs_httpx_and_msgspec_alone():
     done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert {"groundwatch.client.sending", "blocked"} <= set(done.stdout.split())
+    assert {"groundwatch.client.files.submitting", "blocked"} <= set(done.stdout.split())

@@ -26,8 +26,7 @@ from groundwatch.cli.options import (
     WithHistory,
 )
 from groundwatch.cli.output import print_json, progress_bar, say, show_published
-from groundwatch.client.files.calls import Told
-from groundwatch.client.sending import Sender, Sent
+from groundwatch.client.files.submitting import Submission
 from groundwatch.errors import CheckFailed, UsageError
 from groundwatch.events import LIVE, version_of
 from groundwatch.protocols import registry
@@ -89,25 +88,23 @@ def submit(
             raise UsageError(f"{where}: start one with groundwatch up, or say --to URL of a gateway")
         to = found.gateway
 
-    async def work() -> tuple[Sent, Told]:
-        with progress_bar(quiet=as_json) as progress:
-            sender = Sender(
-                to,
-                file,
-                model=model,
-                tenant=tenant,
-                images=images or (),
-                max_image_bytes=settings.gateway.intake.max_image_bytes,
-                published=None if file.is_dir() else registry.published_answers(file),
-                without_image=settings.gateway.logged_calls.without_image,
-            )
-            async with sender:
-                task = progress.add_task("sending", total=sender.total)
-                async for done in sender.send():
-                    progress.update(task, completed=done)
-                return sender.result, sender.told
-
-    sent, told = run(work())
+    with progress_bar(quiet=as_json) as progress:
+        submission = Submission(
+            to,
+            file,
+            model=model,
+            tenant=tenant,
+            images=images or (),
+            max_image_bytes=settings.gateway.intake.max_image_bytes,
+            published=None if file.is_dir() else registry.published_answers(file),
+            without_image=settings.gateway.logged_calls.without_image,
+            tell=lambda line: say(line, err=True),
+        )
+        with contextlib.closing(submission):
+            task = progress.add_task("sending", total=submission.total)
+            for done in submission.send():
+                progress.update(task, completed=done)
+    sent, told = submission.result, submission.told
     for line in told.lines():
         say(f"{file}: {line}", err=True)
     if as_json:

@@ -67,6 +67,8 @@ class Buffer:
     def lose(self, reason: str, number: int = 1) -> None:
         with self._lock:
             self._lost[reason] = self._lost.get(reason, 0) + number
+            if not self._lost[reason]:
+                del self._lost[reason]
 
     def lost(self) -> dict[str, int]:
         """How many were lost so far, by reason."""

@@ -65,8 +65,6 @@ def conversation_line(
         if conversation.reason in NO_ANSWER:
             return None
         raise CannotSend("unreadable", conversation.message)
-    if conversation.left_out:
-        raise CannotSend("image", f"an image was left out before it came here: {conversation.left_out[0]}")
     images: list[str | bytes] = []
     for image in conversation.images:
         match image:
@@ -85,4 +83,5 @@ def conversation_line(
         answer=conversation.answer,
         images=images,
         tags={**conversation.tags, **tags},
+        left_out=conversation.left_out,
     )

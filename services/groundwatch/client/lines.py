@@ -4,6 +4,8 @@ Between two slices the thread lets go of the interpreter's lock, so that no thre
 for the encoding of a large image.
 """
 
+from __future__ import annotations
+
 import binascii
 import io
 import os
@@ -21,6 +23,9 @@ LONGEST_SCHEME = 16
 """Characters in which an address has its `://`; no data URL and no hash has one."""
 
 MAX_FILE = 20 * 1024 * 1024
+MAX_TEXT = 2_000_000
+"""Characters of a prompt or an answer that are sent: far more than any gateway takes, and no line's end."""
+
 _ENCODER = msgspec.json.Encoder(enc_hook=str)
 
 
@@ -32,17 +37,33 @@ class CannotSend(Exception):
         self.reason = reason
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True):
-    """One response. `head` is its JSON object without images, `size` what it takes of the buffer."""
+class Line(msgspec.Struct, kw_only=True):
+    """One response. `head` is its JSON object without images, `size` what it takes of the buffer.
+
+    `left_out` are reasons for which a part of a logged call is not there; None for what is no logged call.
+    `unconfirmed`: it was sent and may be recorded, since no answer has told.
+    """
 
     id: str
     head: bytes
+    tenant: str = ""
     images: tuple[str | bytes, ...] = ()
+    left_out: tuple[str, ...] | None = None
     size: int = 0
+    unconfirmed: bool = False
 
     @property
     def length(self) -> int:
         return len(self.head) + sum(map(len, self.images))
+
+    @property
+    def may_shrink(self) -> bool:
+        """Whether it is a logged call that can do without its images."""
+        return bool(self.images) and self.left_out is not None
+
+    def without_images(self) -> Line:
+        left_out = (*(self.left_out or ()), *("image_too_large" for _ in self.images))
+        return msgspec.structs.replace(self, images=(), left_out=left_out)
 
 
 def make_line(
@@ -53,22 +74,36 @@ def make_line(
     prompt: Any = "",
     images: Sequence[Any] = (),
     tags: Mapping[str, Any] | None = None,
+    tenant: str = "",
+    left_out: Sequence[str] = (),
     **others: Any,
 ) -> Line:
-    """Raises `CannotSend` for what is no response."""
+    """The line of a logged call: what cannot be sent of it is left out by its reason.
+
+    Raises `CannotSend` for what is no response.
+    """
     if not isinstance(model, str) or not model:
         raise CannotSend("unreadable", "it names no model")
     if not isinstance(answer, str) or not isinstance(prompt, str):
         raise CannotSend("unreadable", "its answer or prompt is no text")
-    record: dict[str, Any] = {"id": id, "model": model, "prompt": prompt, "answer": answer}
+    missing = list(left_out)
+    record: dict[str, Any] = {"id": id, "model": model}
+    for field, text in (("prompt", prompt), ("answer", answer)):
+        if len(text) > MAX_TEXT:
+            missing.append(f"{field}_too_long")
+        record[field] = text[:MAX_TEXT]
     if tags:
         record["tags"] = {str(name): str(value) for name, value in tags.items()}
-    record |= {name: value for name, value in others.items() if value}
+    record |= {name: value for name, value in {"tenant": tenant, **others}.items() if value}
+    encodable: list[str | bytes] = []
     try:
+        for image in images:
+            try:
+                encodable.append(_encodable(image))
+            except CannotSend as error:
+                missing.append(error.reason)
         head = _encoded(record)
-        return Line(id=id, head=head, images=tuple(_encodable(image) for image in images))
-    except CannotSend:
-        raise
+        return Line(id=id, head=head, tenant=tenant, images=tuple(encodable), left_out=tuple(missing))
     except Exception as error:
         raise CannotSend("unreadable", repr(error)) from error
 
@@ -95,10 +130,16 @@ def breathe() -> None:
 
 
 def _pieces(line: Line) -> Iterator[bytes]:
-    if not line.images:
+    if line.left_out is None and not line.images:
         yield line.head + b"\n"
         return
-    yield line.head[:-1] + b',"images":['
+    yield line.head[:-1]
+    if line.left_out is not None:
+        yield b',"left_out":' + _ENCODER.encode(line.left_out)
+    if not line.images:
+        yield b"}\n"
+        return
+    yield b',"images":['
     for number, image in enumerate(line.images):
         comma = b"," if number else b""
         opening, closing = _around(image)
@@ -138,19 +179,19 @@ def _encodable(image: Any) -> str | bytes:
     """Its bytes, or the text that names it or holds it in base64. Raises `CannotSend`."""
     if isinstance(image, str | bytes):
         if isinstance(image, str) and not image.isascii():
-            raise CannotSend("image", "an image's text is neither a data URL nor an address")
+            raise CannotSend("unknown_placeholder", "an image's text is neither a data URL nor an address")
         return image
     try:
         if isinstance(image, os.PathLike):
             path = Path(image)
             if path.stat().st_size > MAX_FILE:
-                raise CannotSend("image", f"the file of an image is larger than {MAX_FILE} bytes")
+                raise CannotSend("image_too_large", f"the file of an image is larger than {MAX_FILE} bytes")
             return path.read_bytes()
         return _png(image)
     except CannotSend:
         raise
     except Exception as error:
-        raise CannotSend("image", f"an image cannot be read: {error!r}") from error
+        raise CannotSend("image_unreadable", f"an image cannot be read: {error!r}") from error
 
 
 def _png(image: Any) -> bytes:

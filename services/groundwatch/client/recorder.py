@@ -17,7 +17,8 @@ from typing import Any
 
 from groundwatch.client.buffer import Buffer
 from groundwatch.client.lines import Line, held, make_line
-from groundwatch.client.transport import Connection
+from groundwatch.client.losses import waiting
+from groundwatch.client.sending import TOKEN_VARIABLE, Connection
 from groundwatch.client.worker import Worker
 
 MAX_BYTES = 64 * 1024 * 1024
@@ -26,7 +27,6 @@ INTERVAL = 0.1
 
 EXIT_SECONDS = 2.0
 LOOK = 0.005
-TOKEN_VARIABLE = "GROUNDWATCH_TOKEN"
 
 
 class Recorder:
@@ -60,6 +60,8 @@ class Recorder:
         Connection(gateway, self._token)
         self._begin()
         _RECORDERS.add(self)
+        if waiting(gateway, self._token):
+            self._start()
 
     def _begin(self) -> None:
         """Everything that belongs to one process."""
@@ -184,7 +186,8 @@ class Recorder:
         with self._lock:
             if self._worker is not None or self._closed:
                 return
-            worker = Worker(self.buffer, Connection(self._gateway, self._token), self._sender, INTERVAL)
+            connection = Connection(self._gateway, self._token)
+            worker = Worker(self.buffer, connection, self._sender, INTERVAL, self._token)
             try:
                 worker.start()
             except RuntimeError:
@@ -229,7 +232,10 @@ class Recorder:
         return lambda: buffer.taken_out >= target and (worker is None or worker.settled)
 
     def close(self, timeout: float = EXIT_SECONDS) -> None:
-        """Send what can be sent within `timeout` seconds; what is recorded later is dropped."""
+        """Send all, for at most `timeout` seconds; what is recorded later is dropped.
+
+        What cannot be sent is counted, and the gateway is told; where it does not answer, at the next start.
+        """
         deadline = time.monotonic() + timeout
         _wait(self._end(deadline), deadline)
 
@@ -257,7 +263,10 @@ class Recorder:
 
     @property
     def lost(self) -> dict[str, int]:
-        """How many responses were lost so far, by reason."""
+        """How many responses were lost so far, by reason.
+
+        One that was sent at the end and not answered is among them until the gateway says that it has it.
+        """
         return self.buffer.lost()
 
     def __del__(self) -> None:

@@ -1,220 +1,226 @@
-"""Sending a file of recorded responses to a gateway, with its images, patiently."""
+"""What sends to a gateway, for the SDK and the command line alike: one connection, and lines that go over it
+until each is recorded or refused. Used by one thread.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
-import os
-import re
-from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
-from typing import Any
+import random
+import time
+import urllib.parse
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
-import httpx
-import msgspec
+from groundwatch.client.lines import Line, body
+from groundwatch.client.replies import Refused, Reply, Verdict, judge
 
-from groundwatch.addresses import shown_address
-from groundwatch.client.files import AnswerFile, Record
-from groundwatch.client.files.calls import Told, WithoutImage
-from groundwatch.errors import UNDECODED, InputError, UsageError
-from groundwatch.events import ResponseRecorded
-from groundwatch.image_files import ImageFolders
-from groundwatch.records import Refusal
+if TYPE_CHECKING:
+    import httpx
 
-BATCH = 250
+MAX_REPLY = 1024 * 1024
+CONNECT_SECONDS = 3.0
+ANSWER_SECONDS = 30.0
+"""A gateway itself waits for a full stream for up to ten."""
 
-MAX_IMAGE_BYTES = 10 * 1024 * 1024
+FIRST_PAUSE = 1.0
+LONGEST_PAUSE = 60.0
+MAX_LINES = 100
+"""The gateway names so many refused lines of a batch, and no more."""
+
+MAX_BYTES = 4 * 1024 * 1024
+MOST_ATTEMPTS = 5
+"""How often one response alone is sent that makes the gateway fail, or hang."""
+
+GAVE_UP, TOO_LARGE = "gave_up", "too_large"
 TOKEN_VARIABLE = "GROUNDWATCH_TOKEN"
-PATIENCE = 60.0
-"""Seconds to keep trying while the gateway says that it is full."""
-
-_DIGEST = re.compile(r"[0-9a-f]{64}\Z")
-_URL = re.compile(r"data:|[a-z][a-z0-9+.-]{1,20}://", re.IGNORECASE)
-_ENCODER = msgspec.json.Encoder()
+NDJSON = "application/x-ndjson"
 
 
-class LineError(msgspec.Struct, kw_only=True):
-    line: int
-    id: str = ""
-    field: str = ""
-    error: str = ""
+class Connection:
+    """Posts to one gateway. Whatever is wrong on the way is raised as it comes."""
 
+    def __init__(self, address: str, token: str) -> None:
+        """Raises `ValueError` for what is no address or no token."""
+        # Here, where the application makes its recorder: OpenAI's client looks for httpx among the modules
+        # at each call, and fails where another thread is half way through importing it.
+        import httpx  # noqa: F401
 
-class Sent(msgspec.Struct, kw_only=True):
-    accepted: int = 0
-    duplicates: int = 0
-    refused: int = 0
-    errors: list[LineError] = []
+        parts = urllib.parse.urlsplit(address)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(
+                f"'{address}' is no address of a gateway: write http://HOST:PORT or https://HOST"
+            )
+        if token and not (token.isascii() and token.isprintable() and " " not in token):
+            raise ValueError(
+                f"the token ({TOKEN_VARIABLE}) holds what no token can: letters, digits and signs of one line"
+            )
+        self.address = address.rstrip("/")
+        self._secure = parts.scheme == "https"
+        self._host = parts.hostname
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._transport: httpx.HTTPTransport | None = None
+
+    def post(self, path: str, content: bytes | Iterable[bytes], media_type: str, seconds: float) -> Reply:
+        """`seconds` bound connecting, and every wait for the gateway to take or say something."""
+        import httpx
+
+        # Not by `httpx.Client`: it tells of each request in the application's log.
+        if self._transport is None:
+            self._transport = httpx.HTTPTransport(verify=self._secure, proxy=self._proxy())
+        timeout = {
+            "connect": min(CONNECT_SECONDS, seconds),
+            "read": seconds,
+            "write": seconds,
+            "pool": seconds,
+        }
+        request = httpx.Request(
+            "POST",
+            f"{self.address}{path}",
+            headers={"Content-Type": media_type, **self._headers},
+            content=content,
+            extensions={"timeout": timeout},
+        )
+        response = self._transport.handle_request(request)
+        try:
+            return Reply(
+                status=response.status_code,
+                body=_read(response),
+                retry_after=_seconds(response.headers.get("retry-after")),
+            )
+        finally:
+            response.close()
+
+    def close(self) -> None:
+        """Whoever posts again connects again."""
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            transport.close()
+
+    def _proxy(self) -> Any:
+        import urllib.request
+
+        if urllib.request.proxy_bypass(self._host):
+            return None
+        return urllib.request.getproxies().get("https" if self._secure else "http")
 
 
 class Sender:
-    """Sends one file in batches. Lines go as they are; what is wrong with one, the gateway says."""
+    """Sends lines until each has ended: recorded, or refused for its own fault.
 
-    def __init__(
-        self,
-        gateway: str,
-        path: Path,
-        *,
-        model: str = "",
-        tenant: str = "",
-        images: Sequence[Path] = (),
-        max_image_bytes: int = MAX_IMAGE_BYTES,
-        published: Sequence[ResponseRecorded] | None = None,
-        without_image: WithoutImage = "decline",
-    ) -> None:
-        """`published` and `without_image` are those of `AnswerFile`."""
-        self._file = AnswerFile(
-            path, model=model, tenant=tenant, published=published, without_image=without_image
-        )
-        self._images = ImageFolders([self._file.path.parent, *images], max_bytes=max_image_bytes)
-        self._max_image_bytes = max_image_bytes
-        self._shown = shown_address(gateway)
-        self.total = self._file.count()
-        self.result = Sent(errors=[])
-        try:
-            self._http = httpx.AsyncClient(
-                base_url=gateway, timeout=httpx.Timeout(120.0, connect=5.0), headers=_who_asks()
-            )
-        except httpx.InvalidURL as error:
-            raise UsageError(f"{shown_address(gateway)} is not an address") from error
-        self._uploaded: dict[Path, str] = {}
-        self._stored: set[str] = set()
-        self._met = False
+    A line that is sent twice counts once at the gateway, by its id. `ended` is given each line that is over,
+    with the refusal where it was refused; `GAVE_UP` is that of one which makes the gateway fail each time.
+    """
 
-    async def __aenter__(self) -> Sender:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._http.aclose()
+    def __init__(self, connection: Connection, ended: Callable[[Line, Refused | None], None]) -> None:
+        self.connection = connection
+        self._ended = ended
+        self.lines: list[Line] = []
+        """What has not ended, in the order in which it is sent."""
+        self.fault = ""
+        """Why the gateway takes nothing now; empty where it does."""
+        self.asked_to_wait = False
+        """Whether the gateway itself named the time before which nothing is to be sent again."""
+        self._try_at = 0.0
+        self._failures = 0
+        self._most = MAX_LINES
+        self._attempts = 0
 
     @property
-    def told(self) -> Told:
-        """What was not in the file, once it was sent."""
-        return self._file.told
+    def full(self) -> bool:
+        """Whether there is a whole batch to send."""
+        return len(self.lines) >= MAX_LINES or sum(line.length for line in self.lines) >= MAX_BYTES
 
-    async def send(self) -> AsyncIterator[int]:
-        batch: list[tuple[int, bytes]] = []
-        done = 0
-        for number, record in self._file:
-            ready = await self._prepared(number, record)
-            done += 1
-            if isinstance(ready, LineError):
-                self.result.refused += 1
-                self.result.errors.append(ready)
-            else:
-                batch.append((number, ready))
-            if len(batch) == BATCH:
-                await self._post(batch)
-                batch = []
-                yield done
-        if batch:
-            await self._post(batch)
-        yield done
+    @property
+    def wait(self) -> float:
+        """Seconds before which nothing is to be sent after a fault."""
+        return max(0.0, self._try_at - time.monotonic())
 
-    async def _prepared(self, number: int, record: Record) -> bytes | LineError:
-        """The line of a record, once the images that it names by file or holds are uploaded."""
-        if isinstance(record, Refusal):
-            return LineError(line=number, id=record.id, field=record.field, error=record.message)
-        if isinstance(record, bytes):
-            if b'"images"' not in record:
-                return record
-            try:
-                values = msgspec.json.decode(record)
-            except UNDECODED:
-                return record
-            if not isinstance(values, dict):
-                return record
-            record = values
-        name = str(record.get("id", ""))[:256]
-        given = record.get("images")
-        images: list[Any] = given if isinstance(given, list) else []
-        for index, image in enumerate(images):
-            try:
-                if isinstance(image, bytes):
-                    images[index] = await self._upload(image, f"the image of {len(image)} bytes")
-                elif _names_file(image):
-                    images[index] = await self._upload_file(image)
-            except InputError as error:
-                return LineError(line=number, id=name, field=f"images[{index}]", error=str(error))
-        return _ENCODER.encode(record)
+    def hurry(self) -> None:
+        """Let a pause be over, unless the gateway asked for it."""
+        if not self.asked_to_wait:
+            self._try_at = 0.0
 
-    async def _upload_file(self, name: str) -> str:
-        """Raises `InputError` when it cannot be read or the gateway does not take it."""
-        path = self._images.find(name)
-        if path not in self._uploaded:
-            try:
-                data = await asyncio.to_thread(self._images.read, name)
-            except FileNotFoundError as error:
-                raise InputError(f"{name[:300]} cannot be read ({error.strerror})") from error
-            self._uploaded[path] = await self._upload(data, name)
-        return self._uploaded[path]
+    def send(self, seconds: float) -> Verdict:
+        """One request with the first of the lines; `seconds` bound each of its waits."""
+        return self.apply(*self.attempt(seconds))
 
-    async def _upload(self, data: bytes, name: str) -> str:
-        if len(data) > self._max_image_bytes:
-            raise InputError(f"{name} is larger than {self._max_image_bytes} bytes")
-        digest = hashlib.sha256(data).hexdigest()
-        if digest not in self._stored:
-            reply = await self._request("/v1/images", data, "application/octet-stream")
-            if reply.status_code >= 400:
-                raise InputError(f"{name}: {_told(reply)}")
-            self._stored.add(digest)
-        return digest
+    def attempt(self, seconds: float) -> tuple[list[Line], Verdict]:
+        """The request alone: its lines, and what its reply means for them."""
+        import httpx
 
-    async def _post(self, batch: list[tuple[int, bytes]]) -> None:
-        body = b"\n".join(line for _, line in batch) + b"\n"
-        reply = await self._request("/v1/responses", body, "application/x-ndjson")
-        if reply.status_code != 200:
-            raise UsageError(f"{self._shown} answered {reply.status_code}: {reply.text[:300]}")
-        told: dict[str, Any] = reply.json()
-        self.result.accepted += told["accepted"]
-        self.result.duplicates += told["duplicates"]
-        self.result.refused += told["refused"]
-        for problem in msgspec.convert(told["errors"], list[LineError]):
-            problem.line = batch[problem.line - 1][0]
-            self.result.errors.append(problem)
+        lines = self.lines[: self._most]
+        # Until the reply is there nobody knows, also whoever looks while it is waited for.
+        certain = [line for line in lines if not line.unconfirmed]
+        for line in certain:
+            line.unconfirmed = True
+        try:
+            verdict = judge(lines, self.connection.post("/v1/responses", body(lines), NDJSON, seconds))
+        except Exception as error:
+            self.connection.close()
+            hangs = isinstance(error, httpx.ReadTimeout | httpx.WriteTimeout)
+            unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+            verdict = Verdict(
+                left=tuple(lines),
+                unsure=() if unsent else tuple(lines),
+                fault=repr(error)[:300],
+                smaller=hangs,
+                attempt=hangs,
+            )
+        unsure = {id(line) for line in verdict.unsure}
+        for line in certain:
+            line.unconfirmed = id(line) in unsure
+        return lines, verdict
 
-    async def _request(self, path: str, body: bytes, media_type: str) -> httpx.Response:
-        """Post, waiting while the gateway is full or restarting. Sending twice is safe: ids are."""
-        deadline = asyncio.get_running_loop().time() + PATIENCE
-        while True:
-            try:
-                reply = await self._http.post(path, content=body, headers={"content-type": media_type})
-                self._met = True
-                if reply.status_code == 401:
-                    raise UsageError(
-                        f"the gateway at {self._shown} does not let this command in: {_told(reply)}; "
-                        f"set {TOKEN_VARIABLE} to a token of its gateway.tokens_file"
-                    )
-                if reply.status_code != 503:
-                    return reply
-                wait = float(reply.headers.get("retry-after", "1"))
-                why = reply.text
-            except httpx.TransportError as error:
-                if not self._met:
-                    raise UsageError(f"no gateway answers at {self._shown} ({error})") from error
-                wait, why = 1.0, repr(error)
-            if asyncio.get_running_loop().time() > deadline:
-                raise UsageError(f"the gateway at {self._shown} does not take anything: {why[:300]}")
-            await asyncio.sleep(wait)
+    def apply(self, lines: Sequence[Line], verdict: Verdict) -> Verdict:
+        """Let go of the lines that ended, and pause after a fault."""
+        left = {id(line): line for line in verdict.left}
+        refused = {id(line): why for line, why in verdict.refused}
+        if verdict.smaller and len(lines) > 1:
+            self._most = 1 if verdict.attempt else max(1, len(lines) // 2)
+        elif not verdict.fault:
+            self._most = min(MAX_LINES, self._most * 2)
+        self._attempts = self._attempts + 1 if verdict.attempt and len(lines) == 1 else 0
+        if self._attempts >= MOST_ATTEMPTS:
+            self._attempts = 0
+            why = f"dropped after {MOST_ATTEMPTS} attempts: {verdict.fault}"
+            refused |= dict.fromkeys(left, Refused(reason=GAVE_UP, error=why))
+            left.clear()
+        for line in lines:
+            why_not = refused.get(id(line))
+            if why_not is not None and why_not.reason == TOO_LARGE and line.may_shrink:
+                left[id(line)] = line.without_images()
+            elif id(line) not in left:
+                self._ended(line, why_not)
+        self.lines[: len(lines)] = [left[id(line)] for line in lines if id(line) in left]
+        self._pause(verdict)
+        return verdict
+
+    def _pause(self, verdict: Verdict) -> None:
+        """The breaker: after a fault nothing is sent for a while."""
+        self.asked_to_wait = verdict.pause is not None
+        self.fault = verdict.fault
+        if not verdict.fault:
+            self._failures, self._try_at = 0, 0.0
+            return
+        pause = verdict.pause
+        if pause is None:
+            pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(self._failures, 10))
+            pause *= 0.5 + random.random() / 2
+        self._failures += 1
+        self._try_at = time.monotonic() + pause
 
 
-def _who_asks() -> dict[str, str]:
-    """The headers that say to a gateway who this is: the token of `GROUNDWATCH_TOKEN`, where there is one."""
-    token = os.environ.get(TOKEN_VARIABLE, "").strip()
-    if not token:
-        return {}
-    if not (token.isascii() and token.isprintable()):
-        raise UsageError(f"{TOKEN_VARIABLE} holds what no token can: letters, digits and signs of one line")
-    return {"Authorization": f"Bearer {token}"}
+def _read(response: httpx.Response) -> bytes:
+    read = bytearray()
+    for chunk in response.iter_bytes():
+        read += chunk
+        if len(read) > MAX_REPLY:
+            break
+    return bytes(read)
 
 
-def _told(reply: httpx.Response) -> str:
-    """What an error reply says; a proxy in between may not speak JSON."""
+def _seconds(header: str | None) -> float | None:
+    """A Retry-After in seconds; a date is taken for none."""
     try:
-        return str(reply.json()["error"])
-    except (ValueError, KeyError, TypeError):
-        return f"{reply.status_code}: {reply.text[:300]}"
-
-
-def _names_file(image: object) -> bool:
-    return isinstance(image, str) and not _DIGEST.match(image) and not _URL.match(image)
+        return min(max(float(header), 0.0), 3600.0) if header else None
+    except ValueError:
+        return None

@@ -1,7 +1,9 @@
 """What HTTP and gRPC are translations of: everything that a call may need, made once for both."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -12,6 +14,7 @@ from groundwatch.events import LIVE, ResponseRecorded, ResponseScored
 from groundwatch.gateway.access.access import Access
 from groundwatch.gateway.answers.search import AnswerSearch
 from groundwatch.gateway.budgets.budgets import Budgets
+from groundwatch.gateway.callers import Caller
 from groundwatch.gateway.intake.admission import Admission
 from groundwatch.gateway.intake.elsewhere import Elsewhere
 from groundwatch.gateway.intake.intake import Intake
@@ -34,9 +37,15 @@ from groundwatch.runtime.delivery.placing import places_of
 from groundwatch.runtime.delivery.streams import FAULTS, Read
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.stores.images import ImageStore
+from groundwatch.runtime.stores.losses import LossReport, Unconfirmed
 from groundwatch.runtime.stores.tombstones import Erased
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import OUTCOMES, RESPONSES, subject_of
+
+LOOKUPS = 32
+"""Responses of one report that are looked up at once."""
+
+SETTLE_SECONDS = 2.0
 
 _RECORDED = msgspec.json.Decoder(ResponseRecorded)
 _SCORED = msgspec.json.Decoder(ResponseScored)
@@ -59,6 +68,7 @@ class GatewayCore:
         self.metrics = metrics
         self.replays = replays
         self.problems = problems
+        self._reading: set[asyncio.Event] = set()
         self.draining = False
         """Whether it goes down: it serves on, but no connection should outlast the answer."""
         self.bounds = limits(self.settings.intake)
@@ -123,6 +133,32 @@ class GatewayCore:
         elif not asked:
             self.backlog.sent()
 
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        """While the lines of a request are read, also those of who has hung up since."""
+        ended = asyncio.Event()
+        self._reading.add(ended)
+        try:
+            yield
+        finally:
+            self._reading.discard(ended)
+            ended.set()
+
+    async def settle(self) -> None:
+        """Wait a moment for what is being read now, which may record more."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SETTLE_SECONDS):
+                await asyncio.gather(*(ended.wait() for ended in tuple(self._reading)))
+
+    async def has(self, tenant: str, name: str) -> bool:
+        """Whether a response is recorded, or was until it was erased. Raises `TransientError`."""
+        if problem := self.erased.problem or self.known.problem:
+            raise TransientError(f"cannot be looked up: {problem}")
+        response = ResponseRecorded(id=name, tenant=tenant, model="", answer="")
+        if self.erased.why(response) or self.known.is_same(RESPONSES, response.key, "") is not None:
+            return True
+        return await _recorded(self.bus, response.key) is not None
+
     async def _complete(self, call: Conversation, sender: str, tenant: str) -> Conversation | Refused:
         """A logged call with what it only names; nothing is fetched for one that is not taken now."""
         refused = self.backlog.refusal() or await self.admission.refusal(tenant)
@@ -150,6 +186,29 @@ async def look_up(bus: Bus, tenant: str, response_id: str) -> dict[str, Any] | N
     }
     waiting = [protocol for protocol in response.protocols if protocol not in outcomes]
     return {"response": response, "outcomes": outcomes, "waiting": waiting}
+
+
+async def confirm(core: GatewayCore, caller: Caller, report: LossReport) -> tuple[LossReport, dict[str, int]]:
+    """The report with those unconfirmed counted that are not recorded, and how many others are, by reason.
+
+    Raises `TransientError` when that cannot be looked up.
+    """
+    turns = asyncio.Semaphore(LOOKUPS)
+    if report.unconfirmed:
+        await core.settle()
+
+    async def is_recorded(one: Unconfirmed) -> bool:
+        tenant = caller.owner(one.tenant, one.id)
+        if isinstance(tenant, Refused):
+            return False
+        async with turns:
+            return await core.has(tenant or "default", one.id)
+
+    found = await asyncio.gather(*map(is_recorded, report.unconfirmed))
+    lost, recorded = Counter(report.lost), Counter[str]()
+    for one, there in zip(report.unconfirmed, found, strict=True):
+        (recorded if there else lost)[one.reason] += 1
+    return msgspec.structs.replace(report, lost=dict(lost), unconfirmed=()), dict(recorded)
 
 
 async def _recorded(bus: Bus, key: str) -> Read | None:

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from groundwatch.addresses import shown_address
 from groundwatch.captioning.engines.base import CaptioningEngine
-from groundwatch.client.sending import Sender
+from groundwatch.client.files.submitting import Submission
 from groundwatch.errors import UsageError
 from groundwatch.events import (
     ChainAdvanced,
@@ -326,10 +326,10 @@ async def send(probed: Probed, gateway: str, *, label: str = "probe") -> dict[st
     told = {"accepted": 0, "duplicates": 0, "refused": 0, "unanswered": len(probed.answers) - len(answered)}
     if not answered:
         return told
-    async with Sender(gateway, path) as sender:
-        async for _ in sender.send():
-            pass
-    found = sender.result
+    submission = Submission(gateway, path)
+    with contextlib.closing(submission):
+        await asyncio.to_thread(lambda: list(submission.send()))
+    found = submission.result
     if found.errors:
         raise UsageError(f"{gateway} refused {found.refused} answers: {found.errors[0].error}")
     return told | {"accepted": found.accepted, "duplicates": found.duplicates, "refused": found.refused}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from starlette.responses import PlainTextResponse
 from structlog.testing import capture_logs
 
-from groundwatch.client.sending import Sender
+from groundwatch.client.files.submitting import Submission
 from groundwatch.errors import UsageError
 from groundwatch.gateway.http.middleware import Guard
 
@@ -120,10 +121,10 @@ def lines(tmp_path: Path, response: Any) -> Path:
 
 
 async def sent(gateway: Any, path: Path) -> Any:
-    async with Sender(f"http://127.0.0.1:{gateway.service.port}", path) as sender:
-        async for _ in sender.send():
-            pass
-    return sender.result
+    submission = Submission(f"http://127.0.0.1:{gateway.service.port}", path)
+    await asyncio.to_thread(lambda: list(submission.send()))
+    submission.close()
+    return submission.result
 
 
 async def test_submit_takes_its_token_from_the_environment(guarded, lines, monkeypatch):

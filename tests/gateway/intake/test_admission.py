@@ -18,8 +18,7 @@ from tests.gateway.otlp.made import JSON, PROTOBUF, said, span, traces
 from tests.runtime.conftest import eventually
 
 from groundwatch.client.lines import Line
-from groundwatch.client.replies import judge
-from groundwatch.client.transport import Reply
+from groundwatch.client.replies import Reply, judge
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
 from groundwatch.gateway.grpc.generated.monitor_pb2_grpc import MonitorServiceStub
 from groundwatch.gateway.intake.admission import SKEW_SECONDS, Admission
@@ -86,7 +85,7 @@ async def test_lines_beyond_the_rate_are_told_and_those_of_others_taken(gateway_
     # The client keeps what it is to send again, and waits as long as it is told.
     kept = tuple(Line(id=str(number), head=line) for number, line in enumerate(lines.splitlines()))
     verdict = judge(kept, Reply(status=200, body=reply.content, retry_after=7.0))
-    assert (len(verdict.left), verdict.lost, verdict.pause) == (3, {}, 7.0)
+    assert (len(verdict.left), verdict.refused, verdict.pause) == (2, (), 7.0)
 
 
 async def test_gateways_share_a_tenants_rate(gateway_factory, response):

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from groundwatch.errors import InputError, TransientError
 from groundwatch.gateway.access.roles import is_page
 from groundwatch.gateway.callers import Caller, Filter, NotAllowed
-from groundwatch.gateway.core import GatewayCore, look_up
+from groundwatch.gateway.core import GatewayCore, confirm, look_up
 from groundwatch.gateway.http.allowing import allowed, known_alone
 from groundwatch.gateway.http.answers import AnswerRoutes
 from groundwatch.gateway.http.bodies import Receiving, SlowSender, TooLarge, body_of, share_of
@@ -228,11 +228,13 @@ class HttpApi:
         report = read_report(body)
         if isinstance(report, str):
             return problem(422, report, reason="invalid")
+        caller = caller_of(request)
         async with bounded():
-            new = await put_report(self._core.bus.js, caller_of(request).tenant(""), report)
+            lost, recorded = await confirm(self._core, caller, report)
+            new = await put_report(self._core.bus.js, caller.tenant(""), lost)
         for reason, number in new.items():
             self._core.metrics.lost_before_intake.labels(reason if reason in REASONS else OTHER).inc(number)
-        return json({"counted": sum(new.values())})
+        return json({"counted": sum(new.values()), "recorded": recorded})
 
     async def scores(self, request: Request) -> Response:
         query = request.query_params

@@ -201,6 +201,10 @@ class Bulk(Window):
 
         Raises `CutShort` when it did not come to its end.
         """
+        with self._core.reading():
+            return await self._read(chunks)
+
+    async def _read(self, chunks: AsyncIterator[bytes]) -> Summary:
         lines = Lines(self._bounds.line)
         try:
             async for chunk in chunks:

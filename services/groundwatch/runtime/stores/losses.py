@@ -16,7 +16,7 @@ from groundwatch.topology import LOSSES_BUCKET
 STREAM = f"KV_{LOSSES_BUCKET}"
 SUBJECTS = f"$KV.{LOSSES_BUCKET}.>"
 TRIES = 10
-MAX_REPORT = 16 * 1024
+MAX_REPORT = 256 * 1024
 """Bytes of a report."""
 
 REASONS = ("full", "unreadable", "image", "too_large", "refused", "gave_up", "exit", "bug")
@@ -27,16 +27,26 @@ Number = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Reason = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
 
 
+class Unconfirmed(msgspec.Struct, frozen=True, kw_only=True):
+    """A response that a sender gave up without an answer, so that it may be recorded."""
+
+    id: Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+    tenant: Annotated[str, msgspec.Meta(max_length=256)] = ""
+    reason: Reason
+
+
 class LossReport(msgspec.Struct, frozen=True, kw_only=True):
     """What one process of a sender has lost since it began, by reason.
 
     The counts only grow, and `sequence` with them: a report that comes again, or late, changes nothing.
+    Those `unconfirmed` are not in `lost`: they count if they are not recorded.
     """
 
     sender: Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
     process: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
     sequence: Number
     lost: Annotated[dict[Reason, Number], msgspec.Meta(max_length=32)]
+    unconfirmed: Annotated[tuple[Unconfirmed, ...], msgspec.Meta(max_length=1_000)] = ()
 
 
 _DECODER = msgspec.json.Decoder(LossReport)
