@@ -23,6 +23,7 @@ from groundwatch.runtime.delivery.bus import Bus, Outgoing
 from groundwatch.runtime.delivery.outcomes import without_score
 from groundwatch.runtime.local.servers import NatsServer
 from groundwatch.runtime.settings import NatsSettings, Settings
+from groundwatch.runtime.stores import tombstones
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.scoring.service import ScoringService
 from groundwatch.terminal import Console
@@ -238,6 +239,14 @@ async def test_an_outcome_of_a_protocol_nobody_asked_for_is_an_orphan(bus: Bus, 
     assert (await audit(bus.js)).orphans == 1
 
 
+async def retained(bus: Bus, before: int | None = None) -> None:
+    """Remove what is older, as a round of retention does."""
+    name = tombstones.tombstone_name("retention", "")
+    cut = tombstones.Tombstone(kind="retention", name=name, at=time.time(), settled=True)
+    await tombstones.write(bus.js, cut)
+    await bus.js.purge_stream(RESPONSES, seq=before)
+
+
 async def test_outcomes_of_responses_that_retention_removed_are_expired(
     bus: Bus, clean_streams: None
 ) -> None:
@@ -248,10 +257,10 @@ async def test_outcomes_of_responses_that_retention_removed_are_expired(
     await asyncio.sleep(0.05)
     new = response("new")
     await record(bus, new)
-    await bus.js.purge_stream(RESPONSES, seq=3)
+    await retained(bus, 3)
     # Judged late: its outcome is younger than the oldest response kept.
     await put_outcome(bus, new, OutcomeKind.SCORED)
-    await bus.js.purge_stream(RESPONSES, seq=4)
+    await retained(bus, 4)
     ledger = await audit(bus.js)
     assert (ledger.expired, ledger.orphans, ledger.recorded) == (3, 0, 1)
     assert ledger.balanced
@@ -262,7 +271,7 @@ async def test_an_outcome_judged_late_may_outlive_its_response(bus: Bus, clean_s
     await record(bus, old)
     await asyncio.sleep(0.02)
     await record(bus, response("new"))
-    await bus.js.purge_stream(RESPONSES, seq=2)
+    await retained(bus, 2)
     await put_outcome(bus, old, OutcomeKind.SCORED)
     ledger = await audit(bus.js)
     assert (ledger.expired, ledger.orphans) == (1, 0)
@@ -273,7 +282,7 @@ async def test_retention_may_remove_every_response(bus: Bus, clean_streams: None
     event = response("old")
     await record(bus, event)
     await put_outcome(bus, event, OutcomeKind.SCORED)
-    await bus.js.purge_stream(RESPONSES)
+    await retained(bus)
     ledger = await audit(bus.js)
     assert (ledger.recorded, ledger.expired, ledger.orphans) == (0, 1, 0)
     assert ledger.balanced

@@ -1,6 +1,5 @@
 """What became of every event: `groundwatch audit`, and `groundwatch admin dead`."""
 
-import time
 from functools import partial
 from typing import Annotated, Any
 
@@ -23,7 +22,7 @@ from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.system.connecting import FAULTS, connected, on_bus, run
 from groundwatch.terminal import Console, Table
 from groundwatch.times import moment_of, read_interval
-from groundwatch.topology import AUDITOR, DAY
+from groundwatch.topology import AUDITOR
 
 
 def audit(
@@ -61,13 +60,7 @@ def audit(
     async def work(bus: Bus) -> LedgerProof | Ledger:
         if not full:
             return await count_ledger(bus.js, run_name, partitions=bus.partitions, settle=wait, cold=bus.cold)
-        return await prove(
-            bus.js,
-            partitions=bus.partitions,
-            settle=wait,
-            cold=bus.cold,
-            kept_since=_kept_since(settings),
-        )
+        return await prove(bus.js, partitions=bus.partitions, settle=wait, cold=bus.cold)
 
     try:
         found = on_bus(settings, work, "audit")
@@ -95,8 +88,10 @@ def audit(
             "were lost or changed; restore them from the backup"
         )
     if ledger.unaccounted:
+        gone = sum(one.number for one in ledger.lost_responses)
         raise CheckFailed(
             f"the ledger does not balance: {ledger.lost} lost, {ledger.orphans} outcomes without a response"
+            + (f", {gone} responses gone from their stream" if gone else "")
             + (f", {ledger.questions_lost} questions lost" if ledger.questions_lost else "")
         )
     if not ledger.balanced:
@@ -144,9 +139,10 @@ def show_ledger(ledger: Ledger, console: Console) -> None:
         (ledger.questions, "questions that wait for their answer"),
         (ledger.questions_lost, "QUESTIONS LOST: acknowledged, without an answer"),
         (ledger.lost, "LOST: acknowledged, without an outcome"),
+        (sum(one.number for one in ledger.lost_responses), "RESPONSES GONE: recorded, and nowhere any more"),
         (ledger.orphans, "ORPHANS: outcomes of responses that were never recorded"),
         (ledger.expired, "outcomes whose responses retention has removed"),
-        (ledger.erased, "responses erased, with their outcomes (all runs)"),
+        (ledger.erased, "responses erased, with their outcomes"),
         (ledger.foreign, "foreign messages in the source stream"),
         (ledger.waiting_at_intake, "waiting at intake: published over NATS, not recorded yet"),
         (ledger.dead_letters, "dead letters (groundwatch admin dead list)"),
@@ -162,13 +158,9 @@ def show_ledger(ledger: Ledger, console: Console) -> None:
         console.print(f"not looked for in the archive: {ledger.archive_unread}")
     if ledger.begun_anew:
         console.print(f"read from the beginning: {ledger.begun_anew}")
+    for lost in ledger.lost_responses:
+        console.print(lost.describe())
     console.print(ledger.standing, style="" if ledger.balanced else "bold red")
-
-
-def _kept_since(settings: Settings) -> float:
-    """What was recorded before then may have been removed for its age."""
-    ages = [days for days in (settings.retention.responses, settings.retention.outcomes) if days]
-    return time.time() - min(ages) * DAY if ages else 0.0
 
 
 def show_proof(proof: LedgerProof) -> None:

@@ -73,7 +73,7 @@ async def drop_from_archive(
         orders.append(Order(tenant=tenant))
     if stores.events is not None:
         for order in orders:
-            await _say_archived(stores.events, ledger, order, {name: one.created for name, one in at.items()})
+            await say_archived(stores.events, ledger, order, {name: one.created for name, one in at.items()})
     removed = 0
     for table in tables:
         for order in orders:
@@ -81,7 +81,7 @@ async def drop_from_archive(
     return removed
 
 
-async def _say_archived(
+async def say_archived(
     events: Events, ledger: ErasureEntries, order: Order, created: Mapping[str, int]
 ) -> None:
     """Tell the ledger what goes, responses first: their day is that of their outcomes too."""

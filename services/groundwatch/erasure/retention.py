@@ -88,7 +88,7 @@ async def enforce(
     now = time.time()
     expired: Counter[str] = Counter()
     if not dry_run:
-        for tenant, ages in settings.tenants.items():
+        for tenant, ages in (("", settings), *settings.tenants.items()):
             if ages.responses:
                 # First of all: the audit takes outcomes of older responses for expired, and not for orphans,
                 # even when this round does not come to its end.

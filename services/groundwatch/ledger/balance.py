@@ -6,9 +6,30 @@ from collections.abc import Sequence
 import msgspec
 
 
+class LostResponses(msgspec.Struct, frozen=True, kw_only=True):
+    """Responses that were recorded and are nowhere any more, though no erasure removed them and they are too
+    young for retention: their sequences in the stream, and the UTC day of what was stored before them."""
+
+    stream: str
+    first: int
+    last: int
+    day: str
+
+    @property
+    def number(self) -> int:
+        return self.last - self.first + 1
+
+    def describe(self) -> str:
+        return (
+            f"{self.number:,} responses are gone from {self.stream}: sequences {self.first:,} to "
+            f"{self.last:,}, stored on {self.day} or later; no erasure and no retention removed them: "
+            "restore the stream from its backup (docs/disaster.md)"
+        )
+
+
 class Ledger(msgspec.Struct, frozen=True, kw_only=True):
-    """The balance of one run. All but `responses`, `dead_letters`, `foreign` and those of questions count
-    pairs of a response and a protocol.
+    """The balance of one run. All but `responses`, `dead_letters`, `foreign`, `lost_responses` and those of
+    questions count pairs of a response and a protocol.
 
     `lost` have been acknowledged everywhere and have no outcome; `orphans` are outcomes of responses that
     were never recorded; `expired` are outcomes whose responses retention has removed; `foreign` are
@@ -16,9 +37,10 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     or among the dead letters; `questions_lost` have been acknowledged and have neither answer nor letter.
     `unsettled` is of those in flight how many at most may be lost: they lie among others that are held, and
     it is known when those are done. A ledger with such is not `balanced`, and not out of balance either:
-    `unaccounted` is what is known to be missing or too many. `erased` are responses, of all runs, that
-    erasures have removed with their outcomes. `lost_before_intake` are responses that their senders dropped,
-    as they say themselves, by sender and reason: no gateway has seen them, and they are in no balance.
+    `unaccounted` is what is known to be missing or too many. `erased` are responses that erasures have
+    removed with their outcomes; `lost_responses` have been recorded and are gone. `lost_before_intake` are
+    responses that their senders dropped, as they say themselves, by sender and reason: no gateway has seen
+    them, and they are in no balance.
     `waiting_at_intake` were published over NATS and wait for a gateway: they are in no balance either yet.
     `sealed_days` are balanced and over: their lines stay, and nothing of them is read again. `begun_anew`
     says why everything was read from the beginning, where there was a state to go on from. `archive_unread`
@@ -49,11 +71,13 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     sealed_days: int = 0
     begun_anew: str = ""
     archive_unread: str = ""
+    lost_responses: tuple[LostResponses, ...] = ()
 
     @property
     def unaccounted(self) -> int:
         counted = self.scored + self.unscored + self.declined + self.in_flight
-        return max(self.lost, abs(self.recorded - counted)) + self.orphans + self.questions_lost
+        gone = sum(one.number for one in self.lost_responses)
+        return max(self.lost, abs(self.recorded - counted)) + self.orphans + self.questions_lost + gone
 
     @property
     def standing(self) -> str:
@@ -77,6 +101,7 @@ OF_PARTITION = (
     "foreign",
     "questions",
     "questions_lost",
+    "erased",
     "unsettled",
     "sealed_days",
 )
@@ -95,6 +120,7 @@ def together(ledgers: Sequence[Ledger]) -> Ledger:
         reasons=_added([one.reasons for one in ledgers]),
         in_flight_at=_added([one.in_flight_at for one in ledgers]),
         balanced=all(one.balanced for one in ledgers),
+        lost_responses=tuple(lost for one in ledgers for lost in one.lost_responses),
         begun_anew="; ".join(anew),
     )
 

@@ -11,23 +11,23 @@ from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
-import nats.js.errors
 from nats.js import JetStreamContext
 
 from groundwatch.errors import UNDECODED
 from groundwatch.events import LIVE, OutcomeKind, ResponseScored
-from groundwatch.ledger.balance import Ledger
-from groundwatch.ledger.lines import day_of, key_hash, pair_hash
-from groundwatch.ledger.reading import AWAY, outcome_of, recorded_of
-from groundwatch.ledger.state import OUTCOME, RECORDED, Early, State
+from groundwatch.ledger.balance import Ledger, LostResponses
+from groundwatch.ledger.lines import date_of, day_of, key_hash, pair_hash
+from groundwatch.ledger.reading import AWAY, Ages, Erasures, outcome_of, recorded_of, stones
+from groundwatch.ledger.state import OUTCOME, RECORDED, Early, Gap, State, Waiting
 from groundwatch.runtime.delivery.history import History
 from groundwatch.runtime.delivery.partitioned import PartitionHistory
 from groundwatch.runtime.delivery.streams import Read, position_of, read_stream
 from groundwatch.runtime.stores.losses import losses_by_sender
-from groundwatch.runtime.stores.tombstones import Tombstone, tombstone_name, tombstones
+from groundwatch.runtime.stores.tombstones import Tombstone, tombstone_name
 from groundwatch.topology import (
     ASKED,
     CONSUMERS,
+    DAY,
     DEAD,
     GATEWAY,
     HEADER_ORIGIN,
@@ -97,13 +97,23 @@ class Counting:
     """
 
     def __init__(
-        self, history: PartitionHistory, state: State, positions: dict[str, Position], until: int
+        self,
+        history: PartitionHistory,
+        state: State,
+        positions: dict[str, Position],
+        until: int,
+        *,
+        ages: Ages,
+        erasures: Erasures,
     ) -> None:
         self._history = history
         self._js = history.js
         self._state = state
         self._positions = positions
         self._until = until
+        self._ages = ages
+        self._erasures = erasures
+        self._erased: set[int] | None = None
         self._today = day_of(time.time())
         self._gone: dict[str, Tombstone] = {}
         self._found: Counter[tuple[str, str]] = Counter()
@@ -113,7 +123,7 @@ class Counting:
 
     async def balance(self) -> Ledger:
         state = self._state
-        self._gone = await _erased(self._js)
+        self._gone = await stones(self._js)
         in_flight, lost, unsettled = await self._waiting()
         orphans = await self._early()
         questions, questions_lost = await self._questions()
@@ -129,7 +139,7 @@ class Counting:
         counted = sum(kinds[kind.value] for kind in OutcomeKind)
         recorded = sum(line.recorded for line in lines) - self._unrecorded
         complete = recorded == counted + in_flight.total() and orphans == questions_lost == 0
-        return Ledger(
+        ledger = Ledger(
             run=LIVE,
             responses=sum(line.responses for line in lines),
             recorded=recorded,
@@ -146,7 +156,7 @@ class Counting:
             questions=questions,
             questions_lost=questions_lost,
             unsettled=unsettled,
-            erased=sum(stone.counts.get(RESPONSES, 0) for stone in self._gone.values()),
+            erased=state.erased,
             lost_before_intake=await losses_by_sender(self._js),
             waiting_at_intake=sum(
                 self._positions[spec.name].waiting for spec in CONSUMERS if spec.service == GATEWAY
@@ -154,6 +164,7 @@ class Counting:
             sealed_days=state.sealed,
             archive_unread=self._unread,
         )
+        return with_losses(ledger, self._history, state)
 
     async def _waiting(self) -> tuple[Counter[str], int, int]:
         """What waits by stage, how many are lost, and how many are unsettled."""
@@ -200,7 +211,9 @@ class Counting:
                 self._unread = str(error)
                 missing.add(pair)
                 continue
-            if name is None:
+            if name is None and await self._is_lost(self._state.waiting[pair]):
+                missing.add(pair)
+            elif name is None:
                 self._state.drop(pair, self._today)
             else:
                 names[pair] = name
@@ -222,6 +235,23 @@ class Counting:
                 # That of a response of the same id, which had left before this one was recorded.
                 self._state.settle(pair, outcome.kind, outcome.reason)
         return missing
+
+    async def _is_lost(self, waiting: Waiting) -> bool:
+        """Whether a response that is gone left without an erasure, and too young to have left for its age."""
+        if self._state.is_lost(waiting.sequence):
+            return True
+        if self._erased is None:
+            # Those too that were said after our reading.
+            several = (await self._erasures()).values()
+            self._erased = {pair.recorded for entries in several for pair in entries.pairs}
+        if waiting.sequence in self._erased or waiting.sequence <= self._state.unwatched:
+            return False
+        gap = Gap(waiting.sequence, waiting.sequence, waiting.day * DAY)
+        if self._ages.explain(gap):
+            return False
+        before = len(self._state.lost)
+        self._state.lose([gap])
+        return len(self._state.lost) > before
 
     async def _last_of_each(self, stream: str, subjects: Sequence[str]) -> dict[str, Read | None]:
         """The last event on each of these subjects; of the streams alone where the archive is away."""
@@ -334,6 +364,16 @@ class Counting:
         return waiting, lost
 
 
+def with_losses(ledger: Ledger, history: PartitionHistory, state: State) -> Ledger:
+    """With the responses that are lost by now."""
+    stream = history.name(RESPONSES)
+    lost = tuple(
+        LostResponses(stream=stream, first=gap.first, last=gap.last, day=date_of(day_of(gap.since)))
+        for gap in state.lost
+    )
+    return msgspec.structs.replace(ledger, lost_responses=lost, balanced=ledger.balanced and not lost)
+
+
 async def message_at(history: History, stream: str, sequence: int) -> Read | None:
     """The message with this sequence; None where it is gone."""
     found = await history.next(stream, ">", sequence)
@@ -348,11 +388,3 @@ async def find_pair(history: History, pair: bytes, sequence: int) -> tuple[str, 
     recorded = recorded_of(message)
     names = ((protocol, recorded.key) for protocol in recorded.protocols)
     return next((name for name in names if pair_hash(*name) == pair), None)
-
-
-async def _erased(js: JetStreamContext) -> dict[str, Tombstone]:
-    """The tombstones by name; none on a server that was provisioned before there were any."""
-    try:
-        return {stone.name: stone async for stone in tombstones(js)}
-    except nats.js.errors.NotFoundError:
-        return {}

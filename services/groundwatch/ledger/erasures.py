@@ -56,6 +56,7 @@ class _Entries:
         self._name = name
         self._partition = partition
         self._responses: dict[int, Recorded] = {}
+        self._others: set[int] = set()
         self._outcomes: dict[int, tuple[Outcome, int]] = {}
         self._days: dict[str, int] = {}
         self._open: dict[str, ErasedPairs] = {}
@@ -68,18 +69,24 @@ class _Entries:
         for name, entries in (await store.erased()).items():
             if name.startswith(f"{store.erasure}.{self._name}.") and not entries.done:
                 self._open[name] = entries
+                self._said |= {(RESPONSES, sequence) for sequence in entries.others}
                 for one in entries.pairs:
                     self._said |= {(RESPONSES, one.recorded), (OUTCOMES, one.outcome)}
 
     def note(self, stream: str, message: Read) -> None:
         address = parse_subject(message.subject)
-        if address is None or address.run != LIVE or (stream, message.sequence) in self._said:
+        if (stream, message.sequence) in self._said:
             return
+        live = address is not None and address.run == LIVE
         if stream == RESPONSES:
             recorded = recorded_of(message)
-            if recorded.protocols:
+            if recorded.protocols and live:
                 self._responses[message.sequence] = recorded
                 self._days[recorded.key] = day_of(message.time)
+            else:
+                self._others.add(message.sequence)
+        elif not live:
+            return
         elif stream == OUTCOMES and (outcome := outcome_of(message)) is not None:
             day = 0
             with contextlib.suppress(*UNDECODED):
@@ -91,7 +98,10 @@ class _Entries:
         """Say that the noted messages with these sequences are removed now: from the streams, or from the
         archive when it alone has them."""
         pairs: dict[tuple[str, str], ErasedPair] = {}
+        others = []
         for sequence in responses:
+            if sequence in self._others:
+                others.append(sequence)
             recorded = self._responses.pop(sequence, None)
             self._said.add((RESPONSES, sequence))
             for place, protocol in enumerate(dict.fromkeys(recorded.protocols) if recorded else ()):
@@ -119,10 +129,12 @@ class _Entries:
                 replaced=outcome.replaced,
             )
         several = list(pairs.values())
-        store = await LedgerStore.open(self._js, self._partition) if several else None
-        for at in range(0, len(several), TOGETHER) if store is not None else ():
+        most = max(len(several), len(others))
+        store = await LedgerStore.open(self._js, self._partition) if most else None
+        for at in range(0, most, TOGETHER) if store is not None else ():
             assert store is not None
-            entries = ErasedPairs(tuple(several[at : at + TOGETHER]))
+            own, beside = several[at : at + TOGETHER], others[at : at + TOGETHER]
+            entries = ErasedPairs(tuple(own), others=tuple(beside))
             name_of = f"{store.erasure}.{self._name}.{secrets.token_hex(8)}"
             await store.say(name_of, entries)
             self._open[name_of] = entries

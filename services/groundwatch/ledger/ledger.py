@@ -17,7 +17,7 @@ from groundwatch.errors import UsageError
 from groundwatch.events import LIVE
 from groundwatch.ledger.balance import Ledger, together
 from groundwatch.ledger.counting import Counting, oldest_time, positions
-from groundwatch.ledger.reading import STREAM_OF, Reading, last_sequences
+from groundwatch.ledger.reading import STREAM_OF, Reading, ages_of, dated, holes, last_sequences
 from groundwatch.ledger.runs import audit_run
 from groundwatch.ledger.state import OUTCOME, RECORDED, ErasedPairs, State
 from groundwatch.ledger.store import LedgerStore
@@ -102,12 +102,19 @@ class Auditor:
         if why:
             logger.warning("audit.begun_anew", reason=why)
         if isinstance(state, State) and not why:
+            if state.unwatched < 0:
+                # A version that did not keep what is erased has read so far.
+                state.unwatched = state.position(RECORDED)
             return cls(history, state, store, why)
+        created = streams[STREAM_OF[RECORDED]].created
         state = State(
             began=time.time(),
             ended=state.ended if isinstance(state, State) else 0.0,
             since=await oldest_time(history),
             streams={stream: at.created for stream, at in streams.items()},
+            looked=created / 1e6,
+            unwatched=0,
+            erased_before=state.erased if isinstance(state, State) else 0,
         )
         auditor = cls(history, state, store, why)
         # So that an audit that is never complete, however often it begins, is known to be overdue.
@@ -128,13 +135,22 @@ class Auditor:
         """Read on to now; the balance, of which what was recorded up to sequence `until` (0: by now) may be
         unsettled."""
         where = await positions(self._history)
+        looked = time.time()
         last = await last_sequences(self._history)
+        ages = await ages_of(self._history)
+        # A retention of tenants leaves holes of which nobody knows.
+        missing = [] if ages.retention else await holes(self._history, self.state)
         reading = Reading(
-            self._history, self.state, last, erasures=self.erasures, checkpoint=self._checkpoint
+            self._history, self.state, last, ages=ages, erasures=self.erasures, checkpoint=self._checkpoint
         )
         await reading.run()
-        ledger = await Counting(self._history, self.state, where, until or last[RECORDED]).balance()
-        return msgspec.structs.replace(ledger, begun_anew=self._begun_anew)
+        self.state.lose(missing)
+        self.state.lost = [await dated(self._history, gap) for gap in self.state.lost]
+        self.state.looked = looked
+        counting = Counting(
+            self._history, self.state, where, until or last[RECORDED], ages=ages, erasures=self.erasures
+        )
+        return msgspec.structs.replace(await counting.balance(), begun_anew=self._begun_anew)
 
     async def close(self) -> None:
         """Save what was read, and that this audit is complete."""
@@ -159,6 +175,8 @@ class Auditor:
     def _is_counted(self, entries: ErasedPairs) -> bool:
         """Whether the erasure is over, and no reading to come meets one of its messages."""
         recorded, outcome = self.state.position(RECORDED), self.state.position(OUTCOME)
-        return entries.done and all(
-            one.recorded <= recorded and one.outcome <= outcome for one in entries.pairs
+        return (
+            entries.done
+            and all(one.recorded <= recorded and one.outcome <= outcome for one in entries.pairs)
+            and all(sequence <= recorded for sequence in entries.others)
         )

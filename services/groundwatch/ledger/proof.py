@@ -2,24 +2,25 @@
 each day's counts and digests are compared with the line that was kept of it."""
 
 import contextlib
+from collections.abc import Sequence
 
 import msgspec
 from nats.js import JetStreamContext
 
 from groundwatch.events import LIVE
 from groundwatch.ledger.balance import Ledger, together
-from groundwatch.ledger.counting import oldest_time
+from groundwatch.ledger.counting import oldest_time, with_losses
 from groundwatch.ledger.ledger import Auditor
 from groundwatch.ledger.lines import Line, date_of, day_of, number_of, pair_hash
-from groundwatch.ledger.reading import Reading, outcome_of
-from groundwatch.ledger.state import OUTCOME, RECORDED, State
+from groundwatch.ledger.reading import Reading, ages_of, dated, outcome_of
+from groundwatch.ledger.state import OUTCOME, RECORDED, Gap, State
 from groundwatch.runtime.delivery.history import Cold, History, LostFile
 from groundwatch.runtime.delivery.partitioned import PartitionHistory
-from groundwatch.runtime.stores.tombstones import tombstones
+from groundwatch.runtime.delivery.streams import position_of
 from groundwatch.topology import OUTCOMES, RESPONSES, run_subjects
 from groundwatch.topology.partitions import kind_of
 
-COMPARED = ("recorded", "scored", "unscored", "declined")
+COMPARED = ("responses", "recorded", "scored", "unscored", "declined")
 
 
 class DayDifference(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,11 +31,17 @@ class DayDifference(msgspec.Struct, frozen=True, kw_only=True):
     found: dict[str, int]
 
     def describe(self) -> str:
-        changed = [name for name in COMPARED if self.kept[name] != self.found[name]]
+        changed = [name for name in self.kept | self.found if self._kept(name) != self._found(name)]
         if not changed:
             return f"{self.day}: as many as in its line, but not the same"
-        counts = (f"{name} {self.found[name]:,} instead of {self.kept[name]:,}" for name in changed)
+        counts = (f"{name} {self._found(name):,} instead of {self._kept(name):,}" for name in changed)
         return f"{self.day}: {', '.join(counts)}"
+
+    def _kept(self, name: str) -> int:
+        return self.kept.get(name, 0)
+
+    def _found(self, name: str) -> int:
+        return self.found.get(name, 0)
 
 
 class LedgerProof(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,15 +62,10 @@ async def prove(
     partitions: int = 1,
     settle: float = 0.0,
     cold: Cold | None = None,
-    kept_since: float = 0.0,
 ) -> LedgerProof:
-    """Audit, then read everything again. What was recorded before `kept_since` (seconds since the epoch) may
-    have been removed by settings. Raises what `audit` raises; what lay in files that the archive has lost is
-    passed over."""
-    proofs = [
-        await _prove(js, partition, settle=settle, cold=cold, kept_since=kept_since)
-        for partition in range(partitions)
-    ]
+    """Audit, then read everything again. Raises what `audit` raises; what lay in files that the archive has
+    lost is passed over."""
+    proofs = [await _prove(js, partition, settle=settle, cold=cold) for partition in range(partitions)]
     return LedgerProof(
         ledger=together([one.ledger for one in proofs]),
         proven=sum(one.proven for one in proofs),
@@ -74,23 +76,31 @@ async def prove(
     )
 
 
-async def _prove(
-    js: JetStreamContext, partition: int, *, settle: float, cold: Cold | None, kept_since: float
-) -> LedgerProof:
+async def _prove(js: JetStreamContext, partition: int, *, settle: float, cold: Cold | None) -> LedgerProof:
     """The same of one partition, each of which has a line for each day."""
     auditor = await Auditor.open(js, partition, cold)
     ledger = await auditor.settle(settle)
-    await auditor.close()
     lost: list[LostFile] = []
     past = cold.without_lost(lost.append) if cold is not None else None
     history, state = PartitionHistory(js, past, partition), auditor.state
     last = dict.fromkeys(state.positions, 0) | {kind: state.position(kind) for kind in (RECORDED, OUTCOME)}
-    again = State(since=await oldest_time(history))
-    await Reading(history, again, last, erasures=auditor.erasures, checkpoint=_nothing).run()
+    created = (await position_of(js, history.name(RESPONSES))).created
+    again = State(
+        since=await oldest_time(history),
+        looked=created / 1e6,
+        removed=dict(state.removed),
+        unwatched=state.unwatched,
+    )
+    ages = await ages_of(history)
+    await Reading(history, again, last, ages=ages, erasures=auditor.erasures, checkpoint=_nothing).run()
     await _add_replaced(history, state, again)
-    stones = [stone.at async for stone in tombstones(js) if stone.kind == "retention"]
-    removed_until = _day(max([kept_since, *stones]))
-    oldest = _day(again.since)
+    # All of it was read: what is there again is no longer lost.
+    state.lost = [await dated(history, gap) for gap in again.lost if not _is_in(gap, lost)]
+    ledger = with_losses(ledger, history, state)
+    await auditor.close()
+    removed_until = _day(max(ages.retention, ages.stream))
+    # What an archive that came late has not kept.
+    oldest = _day(again.since) if again.since <= ages.before else -1
     responses = {number_of(file.day) for file in lost if kind_of(file.stream) == RESPONSES}
     # An outcome was stored on the day of its recording or later.
     outcomes = max((number_of(file.day) for file in lost if kind_of(file.stream) == OUTCOMES), default=-1)
@@ -150,8 +160,16 @@ async def _nothing() -> None:
     """What is read only to be compared is not saved."""
 
 
+def _is_in(gap: Gap, files: Sequence[LostFile]) -> bool:
+    """Whether what is missing was in files of the archive that are lost."""
+    return any(
+        kind_of(file.stream) == RESPONSES and file.first <= gap.last and gap.first <= file.last
+        for file in files
+    )
+
+
 def _counts(line: Line) -> dict[str, int]:
-    return {name: getattr(line, name) for name in COMPARED}
+    return {name: getattr(line, name) for name in COMPARED} | line.reasons
 
 
 def _content(line: Line) -> tuple[dict[str, int], bytes, bytes]:

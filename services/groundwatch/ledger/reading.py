@@ -10,6 +10,8 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 
 import msgspec
+import nats.js.errors
+from nats.js import JetStreamContext
 
 from groundwatch.errors import UNDECODED, MissingExtraError, TransientError
 from groundwatch.events import LIVE, REPLACEABLE, ResponseScored
@@ -24,12 +26,14 @@ from groundwatch.ledger.state import (
     Asked,
     ErasedPairs,
     Event,
+    Gap,
     Outcome,
     Recorded,
     State,
 )
 from groundwatch.runtime.delivery.partitioned import PartitionHistory
 from groundwatch.runtime.delivery.streams import Read, position_of, read_stream
+from groundwatch.runtime.stores.tombstones import Tombstone, tombstones
 from groundwatch.topology import (
     ASKED as ASKED_STREAM,
 )
@@ -52,6 +56,7 @@ from groundwatch.topology import (
 from groundwatch.topology import (
     JUDGED as JUDGED_STREAM,
 )
+from groundwatch.topology import stream as spec_of
 from groundwatch.topology.partitions import subjects_in
 
 STREAM_OF = {
@@ -66,6 +71,8 @@ STREAM_OF = {
 PORTION = 20_000
 """Events that are read before they are counted."""
 
+DETAILS_SECONDS = 30.0
+
 CHECKPOINT = 500_000
 """Events after which a long reading saves its state."""
 
@@ -73,6 +80,68 @@ AWAY = (TransientError, MissingExtraError)
 """What is raised for something that has left the streams where the archive cannot be read."""
 
 Erasures = Callable[[], Awaitable[dict[str, ErasedPairs]]]
+
+
+class Ages(msgspec.Struct, frozen=True, kw_only=True):
+    """Before when a response may have left for its age, in seconds since the epoch: by `retention`; by its
+    stream's own limit; and from a stream without one, `before` an archive was there."""
+
+    retention: float
+    stream: float
+    before: float
+
+    def explain(self, gap: Gap) -> bool:
+        return gap.since <= max(self.retention, self.stream, self.before if gap.first == 1 else 0.0)
+
+
+async def ages_of(history: PartitionHistory) -> Ages:
+    """Of a partition's responses."""
+    age = (await history.js.stream_info(history.name(RESPONSES))).config.max_age or 0.0
+    known = (await stones(history.js)).values()
+    now = time.time()
+    return Ages(
+        retention=max([stone.at for stone in known if stone.kind == "retention"], default=0.0),
+        stream=now - age if age else 0.0,
+        before=now - spec_of(RESPONSES).max_age,
+    )
+
+
+async def stones(js: JetStreamContext) -> dict[str, Tombstone]:
+    """The tombstones by name; none on a server that was provisioned before there were any."""
+    try:
+        return {stone.name: stone async for stone in tombstones(js)}
+    except nats.js.errors.NotFoundError:
+        return {}
+
+
+async def holes(history: PartitionHistory, state: State) -> list[Gap]:
+    """Sequences between the first response of the stream and the last that was read, which no message has any
+    more, where they are more than is known of."""
+    name, until = history.name(RESPONSES), state.position(RECORDED)
+    held = (await history.js.stream_info(name)).state
+    first, last = held.first_seq, held.last_seq
+    known = state.removed_between(first, last) + state.lost_between(first, last)
+    if not held.messages or last - first + 1 - held.messages <= known:
+        return []
+    asked = msgspec.json.encode({"deleted_details": True})
+    details = await history.js._api_request(f"$JS.API.STREAM.INFO.{name}", asked, timeout=DETAILS_SECONDS)
+    found: list[Gap] = []
+    for sequence in sorted(one for one in details["state"].get("deleted") or () if one <= until):
+        if found and found[-1].last == sequence - 1:
+            found[-1] = msgspec.structs.replace(found[-1], last=sequence)
+        else:
+            found.append(Gap(sequence, sequence, 0.0))
+    return found
+
+
+async def dated(history: PartitionHistory, gap: Gap) -> Gap:
+    """With the time of what the stream has before it, where it has that."""
+    if gap.since:
+        return gap
+    with contextlib.suppress(nats.js.errors.NotFoundError):
+        before = await history.js.get_msg(history.name(RESPONSES), gap.first - 1)
+        return msgspec.structs.replace(gap, since=before.time.timestamp() if before.time else 0.0)
+    return gap
 
 
 def recorded_of(message: Read) -> Recorded:
@@ -108,9 +177,15 @@ def asked_of(message: Read) -> Asked | None:
     return Asked(message.sequence, message.time, address.key) if address is not None else None
 
 
+def live_recorded_of(message: Read) -> Recorded | None:
+    """None for one of another run: it is read since a sequence that no message has is a loss."""
+    address = parse_subject(message.subject)
+    return recorded_of(message) if address is None or address.run == LIVE else None
+
+
 _READ: dict[str, Callable[[Read], Event | None]] = {
     ASKED: asked_of,
-    RECORDED: recorded_of,
+    RECORDED: live_recorded_of,
     OUTCOME: outcome_of,
 }
 """In the order in which events of the same time are taken."""
@@ -134,6 +209,7 @@ class Reading:
         state: State,
         last: Mapping[str, int],
         *,
+        ages: Ages,
         erasures: Erasures,
         checkpoint: Callable[[], Awaitable[None]],
     ) -> None:
@@ -143,6 +219,9 @@ class Reading:
         self._erasures = erasures
         self._checkpoint = checkpoint
         self._today = day_of(time.time())
+        self._ages = ages
+        self._gaps: list[Gap] = []
+        self._before = (state.position(RECORDED), state.looked)
         self.read = 0
 
     async def run(self) -> None:
@@ -160,6 +239,7 @@ class Reading:
                     if self.read - saved >= CHECKPOINT:
                         saved = self.read
                         await self._checkpoint()
+        self._pass(self._last[RECORDED] + 1, 0.0)
         await self._count(portion, {kind: self._last[kind] for kind in _READ})
         await self._follow()
         self._state.forget(self._today)
@@ -176,6 +256,8 @@ class Reading:
                 kind = min(heads, key=lambda one: heads[one].time)
                 message = heads[kind]
                 self.read += 1
+                if kind == RECORDED:
+                    self._pass(message.sequence, message.time)
                 yield kind, message.sequence, _READ[kind](message)
                 head = await anext(readings[kind], None)
                 if head is None:
@@ -189,7 +271,7 @@ class Reading:
             return
         reading = self._history.read(
             STREAM_OF[kind],
-            subjects=(run_subjects(kind, LIVE),),
+            subjects=(run_subjects(kind, LIVE),) if kind != RECORDED else (),
             headers_only=True,
             start_sequence=start,
             last_sequence=self._last[kind],
@@ -198,9 +280,20 @@ class Reading:
             async for message in messages:
                 yield message
 
+    def _pass(self, sequence: int, time: float) -> None:
+        """Note what is missing before this response, unless it may have left for its age."""
+        before, since = self._before
+        gap = Gap(before + 1, sequence - 1, since)
+        if gap.first <= gap.last and not self._ages.explain(gap):
+            self._gaps.append(gap)
+        self._before = (sequence, time)
+
     async def _count(self, events: list[Event], reached: Mapping[str, int]) -> None:
         """Count a portion that reaches so far, without what was erased of it."""
+        # First: what an erasure removes while this is read, it has said before.
         moved = self._state.count(events, reached, await self._erasures(), self._today)
+        self._state.lose(self._gaps)
+        self._gaps.clear()
         for outcome in moved:
             await self._move(outcome)
 

@@ -5,7 +5,7 @@ has its outcome leaves nothing behind but its day's counts and digests, so the s
 Pairs and questions are kept by their hashes: no key of a response is in here.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -61,10 +61,20 @@ class ErasedPair(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class ErasedPairs(msgspec.Struct, frozen=True):
-    """What an erasure says: pairs that it removes; `done` when their messages are gone."""
+    """What an erasure says: pairs that it removes; `done` when their messages are gone. `others` are
+    sequences of what else it removes from the stream of responses: those of other runs, or of nobody."""
 
     pairs: tuple[ErasedPair, ...]
     done: bool = False
+    others: tuple[int, ...] = ()
+
+
+class Gap(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Sequences that no message has; what was before them was stored at `since`, and nothing later."""
+
+    first: int
+    last: int
+    since: float
 
 
 class Recorded(msgspec.Struct, frozen=True, gc=False):
@@ -105,9 +115,15 @@ class State(msgspec.Struct, kw_only=True):
     were; `began` when that was, `ended` when the last audit was complete.
 
     `dropped` are erased pairs, with the day they were dropped and, where their outcome was counted, how far
-    outcomes had been read: no outcome of theirs counts any more. `owed` are pairs
+    outcomes had been read and which was taken out: no outcome of theirs counts any more. `owed` are pairs
     whose response was erased after their outcome had been counted, by day: they go with it. `applied` names
     erasures that are counted. `expired` are outcomes whose responses had been removed before.
+
+    `removed` are sequences of responses that were erased: 64 in a row by the number of their block, a bit for
+    each. `lost` are those that have left without an erasure, for no age, and are not in the archive. `looked`
+    is when the end of the responses was last looked up: what is behind it was stored later. Gaps up to
+    `unwatched` say nothing: a version that did not keep `removed` had read so far (-1: this one may have).
+    `erased_before` are responses of the state before this one.
     """
 
     format: int = FORMAT
@@ -120,11 +136,21 @@ class State(msgspec.Struct, kw_only=True):
     waiting: dict[bytes, Waiting] = {}
     early: dict[bytes, Early] = {}
     questions: dict[bytes, int] = {}
-    dropped: dict[bytes, tuple[int, int]] = {}
+    dropped: dict[bytes, tuple[int, ...]] = {}
     owed: dict[bytes, int] = {}
     applied: set[str] = set()
     foreign: int = 0
     expired: int = 0
+    removed: dict[int, int] = {}
+    lost: list[Gap] = []
+    looked: float = 0.0
+    unwatched: int = -1
+    erased_before: int = 0
+
+    @property
+    def erased(self) -> int:
+        """How many responses erasures have removed, hot or cold."""
+        return self.erased_before + sum(line.erased for line in self.lines.values())
 
     def position(self, kind: str) -> int:
         return self.positions.get(kind, 0)
@@ -157,14 +183,19 @@ class State(msgspec.Struct, kw_only=True):
         gone: dict[str, set[int]] = {RECORDED: set(), OUTCOME: set()}
         read = []
         for name, entries in erased.items():
+            for sequence in entries.others:
+                self._remove(sequence)
             for pair in entries.pairs:
+                if pair.pair in self.dropped:
+                    # For as long as an erasure is not over, another may say the same of what it has left.
+                    self.dropped[pair.pair] = (today, *self.dropped[pair.pair][1:])
                 if pair.outcome > self.position(OUTCOME):
                     gone[OUTCOME].add(pair.outcome)
                 if pair.recorded > before:
                     gone[RECORDED].add(pair.recorded)
                     # No outcome of it counts, whenever it comes.
                     self.dropped[pair.pair] = (today, 0)
-                    if pair.first and pair.recorded <= after:
+                    if pair.first and pair.recorded <= after and self._remove(pair.recorded):
                         self._line(pair.day).erased += 1
                 elif name not in self.applied:
                     read.append(pair)
@@ -257,18 +288,21 @@ class State(msgspec.Struct, kw_only=True):
 
     def erase(self, erased: ErasedPair, today: int) -> None:
         """Take out a pair whose messages had been read before they were erased."""
+        known = not (erased.first and erased.recorded and self._remove(erased.recorded))
         line = self.lines.get(self.owed.get(erased.pair, erased.day))
         if line is None:
             return
-        if erased.first and erased.recorded:
+        if not known:
             line.responses -= 1
             line.erased += 1
         pair = erased.pair
         if pair in self.dropped:
-            if erased.replaced and erased.outcome <= self.dropped[pair][1]:
-                # It had been moved when it was taken out as what the erasure had found first.
+            _, until, taken = (*self.dropped[pair], 0)[:3]
+            if erased.replaced and taken < erased.outcome <= until:
+                # It had been moved when it was taken out as what an erasure had found before.
                 line.count("unscored", erased.replaced, 1)
                 line.count(erased.kind, erased.reason, -1)
+                self.dropped[pair] = (today, until, erased.outcome)
             return
         waiting = self.waiting.get(pair)
         if waiting is not None:
@@ -285,7 +319,7 @@ class State(msgspec.Struct, kw_only=True):
         if erased.outcome > self.position(OUTCOME) and erased.replaced:
             kind, reason = "unscored", erased.replaced
         self.owed.pop(pair, None)
-        self.dropped[pair] = (today, self.position(OUTCOME))
+        self.dropped[pair] = (today, self.position(OUTCOME), erased.outcome)
         line.record(pair, -1)
         line.outcome(pair, kind, reason, -1)
 
@@ -294,6 +328,48 @@ class State(msgspec.Struct, kw_only=True):
         self.dropped = {
             pair: dropped for pair, dropped in self.dropped.items() if dropped[0] >= today - DROPPED_DAYS
         }
+
+    def _remove(self, sequence: int) -> bool:
+        """Note that a response is erased; False where that was known."""
+        block, bit = sequence >> 6, 1 << (sequence & 63)
+        before = self.removed.get(block, 0)
+        self.removed[block] = before | bit
+        return not before & bit
+
+    def lose(self, gaps: Iterable[Gap]) -> None:
+        """Take these sequences for lost, but what was erased, or was known to be missing before."""
+        for gap in gaps:
+            first = max(gap.first, self.unwatched + 1)
+            for before in self.lost:
+                if before.first <= first <= before.last:
+                    first = before.last + 1
+            for start, end in self._not_removed(first, gap.last):
+                self.lost.append(Gap(start, end, gap.since))
+
+    def is_lost(self, sequence: int) -> bool:
+        return any(gap.first <= sequence <= gap.last for gap in self.lost)
+
+    def lost_between(self, first: int, last: int) -> int:
+        """How many of these sequences are lost."""
+        return sum(max(0, min(gap.last, last) - max(gap.first, first) + 1) for gap in self.lost)
+
+    def removed_between(self, first: int, last: int) -> int:
+        """How many of these sequences were erased."""
+        return last - first + 1 - sum(end - start + 1 for start, end in self._not_removed(first, last))
+
+    def _not_removed(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        blocks: Iterable[int] = range(first >> 6, (last >> 6) + 1)
+        if len(self.removed) < (last - first) >> 6:
+            blocks = sorted(block for block in self.removed if first >> 6 <= block <= last >> 6)
+        for block in blocks:
+            bits = self.removed.get(block, 0)
+            for sequence in range(block << 6, (block + 1) << 6) if bits else ():
+                if bits >> (sequence & 63) & 1 and first <= sequence <= last:
+                    if first < sequence:
+                        yield first, sequence - 1
+                    first = sequence + 1
+        if first <= last:
+            yield first, last
 
     def _line(self, day: int) -> Line:
         line = self.lines.get(day)

@@ -10,17 +10,20 @@ import msgspec
 
 from groundwatch import termination
 from groundwatch.archive.place import SWITCHED_OFF, require
+from groundwatch.erasure.archived import say_archived
 from groundwatch.errors import TransientError, UsageError
+from groundwatch.keys import digest
+from groundwatch.ledger.erasures import ErasureEntries
 from groundwatch.replay.planning import Plan, Stretch, find_stretch, plan
 from groundwatch.replay.runs import Run, RunGone, Runs, Status, exists, new_run, over_budget
 from groundwatch.replay.spec import Spec
 from groundwatch.replay.worker import Replayer
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.history import History
-from groundwatch.runtime.delivery.streams import FAULTS, position_of
+from groundwatch.runtime.delivery.streams import FAULTS, position_of, read_stream
 from groundwatch.runtime.settings import ArchiveSettings, Settings
 from groundwatch.topology import EXTRACTED, JUDGED, OUTCOMES, RESPONSES, run_subjects
-from groundwatch.topology.partitions import streams_of_kind, subjects_in
+from groundwatch.topology.partitions import kind_of, streams_of_kind, subjects_in
 
 KINDS = {RESPONSES: "recorded", EXTRACTED: "extracted", JUDGED: "judged", OUTCOMES: "outcome"}
 """Streams that a run has events in, with the first token of their subjects behind the prefix."""
@@ -107,15 +110,29 @@ async def delete(bus: Bus, name: str, archive: ArchiveSettings) -> None:
     while run.workers(time.time()) and time.monotonic() < deadline:
         await asyncio.sleep(0.2)
         run = await runs.get(name)
+    ledger = ErasureEntries(bus.js, digest("run", name)[:32], bus.partitions)
     for stream, subjects in _streams(bus, name):
         try:
+            if kind_of(stream) == RESPONSES:
+                # A sequence that the stream lacks, and of which nobody says why, counts as a loss.
+                await _say(ledger, bus, stream, subjects)
             await bus.js.purge_stream(stream, subject=subjects)
         except FAULTS as error:
             raise TransientError(
                 f"cannot purge {subjects} of {stream}: {error!r}; delete it again"
             ) from error
-    await _drop_from_archive(bus, name, archive)
+    await _drop_from_archive(bus, name, archive, ledger)
+    await ledger.finish()
     await runs.remove(name)
+
+
+async def _say(ledger: ErasureEntries, bus: Bus, stream: str, subjects: str) -> None:
+    """Say which of a run's responses go."""
+    sequences = []
+    async for read in read_stream(bus.js, stream, subjects=(subjects,), headers_only=True):
+        ledger.note(stream, read)
+        sequences.append(read.sequence)
+    await ledger.say({stream: sequences})
 
 
 def _streams(bus: Bus, name: str) -> Iterator[tuple[str, str]]:
@@ -125,7 +142,7 @@ def _streams(bus: Bus, name: str) -> Iterator[tuple[str, str]]:
             yield stream, subjects_in([run_subjects(token, name)], partition)[0]
 
 
-async def _drop_from_archive(bus: Bus, name: str, settings: ArchiveSettings) -> None:
+async def _drop_from_archive(bus: Bus, name: str, settings: ArchiveSettings, ledger: ErasureEntries) -> None:
     """Remove a run's rows, and have the archive leave out what it has yet to write of it."""
     if settings.url in ("", SWITCHED_OFF):
         return
@@ -134,9 +151,12 @@ async def _drop_from_archive(bus: Bus, name: str, settings: ArchiveSettings) -> 
     from groundwatch.archive.events import Events
     from groundwatch.archive.table import Erasure
 
-    standing = [await position_of(bus.js, stream) for stream, _ in _streams(bus, name)]
-    erasure = Erasure(run=name, until={at.created: at.last for at in standing})
-    for table in (Archive(settings.url, settings.options), Events(settings.url, settings.options)):
+    standing = {stream: await position_of(bus.js, stream) for stream, _ in _streams(bus, name)}
+    erasure = Erasure(run=name, until={at.created: at.last for at in standing.values()})
+    events = Events(settings.url, settings.options)
+    created = {stream: at.created for stream, at in standing.items() if kind_of(stream) == RESPONSES}
+    await say_archived(events, ledger, erasure, created)
+    for table in (Archive(settings.url, settings.options), events):
         await asyncio.to_thread(table.erase, erasure)
 
 
