@@ -99,7 +99,7 @@ def test_judged_events_are_told_apart_by_their_tag(made):
 def test_optional_fields_have_defaults_and_are_left_out(event):
     required = {"id": "r", "model": "m", "answer": "", "text": "", "category": "", "engine": "rules"}
     required |= {"holds": True, "start": 0, "end": 0, "label": "descriptive", "decision": "refuted"}
-    required |= {"x0": 0.1, "y0": 0.2, "x1": 0.3, "y1": 0.4, "score": 0.9}
+    required |= {"kind": "reasoning", "x0": 0.1, "y0": 0.2, "x1": 0.3, "y1": 0.4, "score": 0.9}
     required |= {"unit": 0, "claim": 0, "reference": "dog", "protocol": "p", "outcome": "declined"}
     required |= {
         "reason": "refused",

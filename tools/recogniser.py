@@ -96,6 +96,7 @@ class HeldOut:
     """An extraction engine whose recogniser never saw the image that it labels."""
 
     batch = 64
+    languages = None
 
     def __init__(self, answers: Sequence[AnnotatedAnswer], labels: Sequence[Sequence[Label]]) -> None:
         self._extractions = {

@@ -240,6 +240,27 @@ class ChainAdvanced(Event, frozen=True, kw_only=True, tag_field="kind", tag="cha
     usage: Usage = Usage()
 
 
+class LeftOutKind(StrEnum):
+    """Why words of an answer are not spoken about the image, or were not read."""
+
+    REASONING = "reasoning"
+    MARK = "mark"
+    LANGUAGE = "language"
+    REPETITION = "repetition"
+
+
+class LeftOut(Event, frozen=True, kw_only=True):
+    """A stretch of the answer that was not judged: `answer[start:end]`, characters, end exclusive.
+
+    `detail` is the language by its ISO 639-1 code, or the numbers of a place in the image that a mark claims.
+    """
+
+    start: int
+    end: int
+    kind: LeftOutKind
+    detail: str = ""
+
+
 class SubSentence(Event, frozen=True, kw_only=True):
     """A piece of the answer between punctuation: `answer[start:end]`, characters, end exclusive."""
 
@@ -302,7 +323,7 @@ class Verdict(Event, frozen=True, kw_only=True):
 
 
 class ClaimsExtracted(Event, frozen=True, kw_only=True):
-    """The claims of one response for one protocol."""
+    """The claims of one response for one protocol; `left_out` is what of the answer was not read."""
 
     response: ResponseRecorded
     protocol: str
@@ -310,6 +331,7 @@ class ClaimsExtracted(Event, frozen=True, kw_only=True):
     units: tuple[SubSentence, ...] = ()
     claims: tuple[Claim, ...] = ()
     usage: Usage = Usage()
+    left_out: tuple[LeftOut, ...] = ()
 
 
 class ClaimsVerified(Event, frozen=True, kw_only=True, tag_field="kind", tag="verified"):
@@ -359,7 +381,8 @@ class ResponseScored(Event, frozen=True, kw_only=True):
     `judges` maps a stage to who judged there. `eligible` and `decided` count claims: coverage is
     decided / eligible. `answer_words` is the answer's length, advised beside the score by FaithScore's
     section on limitations. `images` and `partition` are the response's. `drawn` says how likely it was to be
-    judged: in rates over all responses a scored one weighs 1 / probability.
+    judged: in rates over all responses a scored one weighs 1 / probability. `left_out` is as in
+    `ClaimsExtracted`.
     """
 
     id: str
@@ -385,6 +408,7 @@ class ResponseScored(Event, frozen=True, kw_only=True):
     recorded_at: float = 0.0
     scored_at: float = 0.0
     partition: int = 0
+    left_out: tuple[LeftOut, ...] = ()
 
     @property
     def key(self) -> str:

@@ -51,6 +51,7 @@ class Finder:
     """Every answer is one sub-sentence with one fact; the words `refuse` and `flaky` do as they say."""
 
     batch = 2
+    languages = None
 
     def __init__(self) -> None:
         self.closed = False

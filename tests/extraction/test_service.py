@@ -28,6 +28,7 @@ class Scripted:
     """An engine that does as `behave(protocol, times asked)` says; what is no result is raised."""
 
     batch = 1
+    languages = None
 
     def __init__(self, behave: Behaviour) -> None:
         self.behave = behave

@@ -58,6 +58,7 @@ class HashExtraction:
     """Finds claims that only the answer decides; some answers trouble it, always in the same way."""
 
     batch = 50
+    languages = None
 
     def __init__(self) -> None:
         self._tried: set[str] = set()

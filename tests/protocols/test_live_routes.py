@@ -10,7 +10,9 @@ from tests.runtime.conftest import FAST, eventually, record
 from groundwatch.events import KnownFact, OutcomeKind, Reference, ResponseRecorded, ResponseScored
 from groundwatch.extraction.engines.linguistic.engine import LinguisticEngine
 from groundwatch.extraction.service import ExtractionService
+from groundwatch.ledger.balance import Ledger
 from groundwatch.ledger.ledger import audit
+from groundwatch.matching.service import MatchingService
 from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.telemetry.metrics import Metrics
@@ -65,17 +67,19 @@ REASONS = {
 }
 
 
-async def test_every_response_ends_with_its_outcome(bus_factory, clean_streams):
-    settings, bus, metrics = Settings(retry=FAST), await bus_factory("services"), Metrics()
+async def judged(bus, metrics, responses) -> tuple[Ledger, dict[tuple[str, str], ResponseScored]]:
+    """The ledger, and the outcomes by response and protocol, once all services are done with these."""
+    settings = Settings(retry=FAST)
     async with contextlib.AsyncExitStack() as stack:
         for service in (
             ExtractionService(settings, bus, metrics, LinguisticEngine()),
+            MatchingService(settings, bus, metrics),
             VerificationService(settings, bus, metrics),
             ScoringService(settings, bus, metrics),
         ):
             await service.start()
             stack.push_async_callback(service.drain, 0.05)
-        for response in RESPONSES:
+        for response in responses:
             await record(bus, response)
 
         async def done() -> bool:
@@ -84,15 +88,62 @@ async def test_every_response_ends_with_its_outcome(bus_factory, clean_streams):
         await eventually(done, within=120)
         ledger = await audit(bus.js)
     assert ledger.balanced
+    outcomes = [
+        msgspec.json.decode(message.data, type=ResponseScored)
+        async for message in read_stream(bus.js, OUTCOMES)
+    ]
+    return ledger, {(outcome.id, outcome.protocol): outcome for outcome in outcomes}
+
+
+async def test_every_response_ends_with_its_outcome(bus_factory, clean_streams):
+    ledger, outcomes = await judged(await bus_factory("services"), Metrics(), RESPONSES)
     assert (ledger.scored, ledger.unscored) == (len(SCORES), len(REASONS))
-    found = {
-        outcome.id: outcome
-        async for read in read_stream(bus.js, OUTCOMES)
-        for outcome in [msgspec.json.decode(read.data, type=ResponseScored)]
-    }
+    found = {name: outcome for (name, _), outcome in outcomes.items()}
     assert {name: one.score for name, one in found.items() if one.outcome is OutcomeKind.SCORED} == SCORES
     assert {name: one.reason for name, one in found.items() if one.reason} == REASONS
     assert found["fp"].values["fp"] == 1
     assert found["false"].values["hallu.object"] == 1
     assert found["true"].judges["verification"].engine == "similarity"
     assert found["tp"].judges["verification"].engine == "reference"
+
+
+def of_other_kinds(name: str, answer: str) -> ResponseRecorded:
+    reference = Reference(objects=("dog", "sofa"), complete=True)
+    prompt = "Describe the image."
+    return ResponseRecorded(
+        id=name,
+        model="m",
+        answer=answer,
+        prompt=prompt,
+        reference=reference,
+        protocols=("faithscore", "chair"),
+    )
+
+
+async def test_what_cannot_be_read_is_unscored_and_never_a_hallucination(bus_factory, clean_streams):
+    """A model that turns to German, and one whose reasoning and marks arrive, for protocols of two kinds."""
+    answers = {
+        "en": "A dog lies on a sofa.",
+        "thought": "<think>\nA horse? No.\n</think>\nA dog lies on a sofa.",
+        "boxed": "A <ref>dog</ref><box>[[1,2,3,4]]</box> lies on a sofa.",
+        "de": "Ein brauner Hund liegt auf einem grünen Sofa, daneben steht ein schwarzes Pferd.",
+        "zh": "图片中有一只棕色的狗躺在绿色的沙发上。",
+        "cut": "<think>A horse stands on",
+    }
+    metrics = Metrics()
+    responses = [of_other_kinds(name, answer) for name, answer in answers.items()]
+    _, outcomes = await judged(await bus_factory("services"), metrics, responses)
+    for protocol in ("faithscore", "chair"):
+        scores = [outcomes[name, protocol].score for name in ("en", "thought", "boxed")]
+        assert scores == [1, 1, 1] if protocol == "faithscore" else [scores[0]] * 3
+        for name in ("de", "zh"):
+            outcome = outcomes[name, protocol]
+            assert (outcome.reason, outcome.detail, outcome.claims) == ("another_language", name, ())
+        assert outcomes["cut", protocol].reason == "reasoning_only"
+    read = {name: outcomes[name, "faithscore"] for name in ("en", "thought", "boxed")}
+    assert len({tuple(claim.text for claim in outcome.claims) for outcome in read.values()}) == 1
+    kinds = {name: {part.kind.value for part in outcome.left_out} for name, outcome in read.items()}
+    assert kinds == {"en": set(), "thought": {"reasoning"}, "boxed": {"mark"}}
+    value = metrics.registry.get_sample_value
+    assert value("groundwatch_left_out_total", {"kind": "reasoning", "language": ""}) == 1
+    assert value("groundwatch_unread_answers_total", {"reason": "another_language", "language": "de"}) == 1

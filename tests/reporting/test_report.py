@@ -17,6 +17,19 @@ from groundwatch.reporting.tally import History, Tally, fingerprint
 from groundwatch.terminal import Console
 
 
+def test_answers_in_other_languages_are_counted_by_language(make):
+    report = Report()
+    report.add(make.scored(1, 0, 4))
+    for language in ("de", "de", "fr"):
+        report.add(make.ended(OutcomeKind.UNSCORED, "another_language", detail=language))
+    (model,) = report.models()
+    assert (model.unscored, model.languages) == ({"another_language": 3}, {"de": 2, "fr": 1})
+    assert model.hallucination_rate is not None and model.hallucination_rate.value == 0
+    out = io.StringIO()
+    render(report, Console(file=out, width=120))
+    assert "not read, by language 2 de, 1 fr" in " ".join(out.getvalue().split())
+
+
 def test_every_number_of_a_model(make):
     report = Report()
     report.add(make.scored(1, 1, 3))

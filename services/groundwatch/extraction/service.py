@@ -1,14 +1,24 @@
 """The extraction service: recorded responses in, their claims out."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Iterator, Sequence
 from functools import partial
 
+import msgspec
+
 from groundwatch.errors import GroundwatchError, InputError, Unscorable
-from groundwatch.events import ClaimsExtracted, Judge, OutcomeKind, ResponseRecorded
+from groundwatch.events import ClaimsExtracted, Judge, LeftOutKind, OutcomeKind, ResponseRecorded
 from groundwatch.extraction.engines import build
 from groundwatch.extraction.engines.base import Extraction, ExtractionEngine
 from groundwatch.models.engines import attempt
 from groundwatch.protocols.base import ChainProtocol, EvaluationProtocol, Stage
+from groundwatch.reading.document import (
+    ANOTHER_LANGUAGE,
+    REASONING_ONLY,
+    Document,
+    keep_languages,
+    read_document,
+)
 from groundwatch.runtime.delivery import outcomes
 from groundwatch.runtime.delivery.bus import Bus, Outgoing
 from groundwatch.runtime.delivery.work import Publication, Result, Work
@@ -42,6 +52,7 @@ class ExtractionService(StageService):
         publications: list[list[Publication]] = [self._declined(work) for work in works]
         failures: list[dict[str, Exception]] = [{} for _ in works]
         wanted: dict[str, list[int]] = {}
+        documents: dict[int, Document | Unscorable] = {}
         for index, work in enumerate(works):
             for name in self._named(work) if work.arrived.first else await self._left(work):
                 if work.event.unanswered is None:
@@ -50,7 +61,12 @@ class ExtractionService(StageService):
                 why = Unscorable(work.event.unanswered.reason, work.event.unanswered.detail)
                 publications[index].append(self._unscored(work.event, name, why))
         for name, indices in wanted.items():
-            ends = await self._extract(name, [works[index].event for index in indices])
+            if missing := [index for index in indices if index not in documents]:
+                read = await asyncio.to_thread(self._read, [works[index].event for index in missing])
+                documents.update(zip(missing, read, strict=True))
+            ends = await self._extract(
+                name, [works[index].event for index in indices], [documents[index] for index in indices]
+            )
             for index, end in zip(indices, ends, strict=True):
                 if isinstance(end, GroundwatchError):
                     failures[index][name] = end
@@ -61,8 +77,27 @@ class ExtractionService(StageService):
             for out, failed in zip(publications, failures, strict=True)
         ]
 
+    def _read(self, responses: Sequence[ResponseRecorded]) -> list[Document | Unscorable]:
+        """What the engine reads of each answer, or why it reads nothing."""
+        documents: list[Document | Unscorable] = []
+        for response in responses:
+            document = read_document(response.answer)
+            try:
+                if document.silent:
+                    raise Unscorable(REASONING_ONLY, "cut_off" if document.cut else "")
+                document = keep_languages(document, self.engine.languages, response.prompt)
+            except Unscorable as error:
+                documents.append(error)
+                language = error.detail if error.reason == ANOTHER_LANGUAGE else ""
+                self.metrics.unread_answers.labels(error.reason, language).inc()
+                continue
+            documents.append(document)
+            for kind, detail in {(part.kind, part.detail) for part in document.left_out}:
+                self.metrics.left_out.labels(kind.value, detail if kind is LeftOutKind.LANGUAGE else "").inc()
+        return documents
+
     async def _extract(
-        self, name: str, responses: Sequence[ResponseRecorded]
+        self, name: str, responses: Sequence[ResponseRecorded], documents: Sequence[Document | Unscorable]
     ) -> list[Publication | GroundwatchError]:
         protocol = find_protocol(name)
         if isinstance(protocol, GroundwatchError):
@@ -70,18 +105,25 @@ class ExtractionService(StageService):
         if protocol.route[0] is not Stage.EXTRACTION:
             return [attempt(partial(self._sent_on, protocol), response) for response in responses]
         judge = self.engine.judge(protocol)
-        results: Sequence[Extraction | GroundwatchError] = await self.judge_all(
-            protocol, self.engine.extract, responses, self.engine.judge, Extraction
+        readable = [
+            msgspec.structs.replace(response, answer=document.text)
+            for response, document in zip(responses, documents, strict=True)
+            if isinstance(document, Document)
+        ]
+        results: Iterator[Extraction | GroundwatchError] = iter(
+            await self.judge_all(protocol, self.engine.extract, readable, self.engine.judge, Extraction)
         )
         ends: list[Publication | GroundwatchError] = []
-        for response, result in zip(responses, results, strict=True):
+        for response, document in zip(responses, documents, strict=True):
+            result = next(results) if isinstance(document, Document) else document
             match result:
                 case Unscorable():
                     ends.append(self._unscored(response, name, result, judge))
                 case GroundwatchError():
                     ends.append(result)
                 case _:
-                    ends.append(self._extracted(response, protocol, judge, result))
+                    assert isinstance(document, Document)
+                    ends.append(self._extracted(response, protocol, judge, result, document))
         return ends
 
     def _named(self, work: Work[ResponseRecorded]) -> list[str]:
@@ -129,7 +171,12 @@ class ExtractionService(StageService):
         return self.publication_of(outcomes.unscored(response, protocol, error, judges=judges))
 
     def _extracted(
-        self, response: ResponseRecorded, protocol: EvaluationProtocol, judge: Judge, found: Extraction
+        self,
+        response: ResponseRecorded,
+        protocol: EvaluationProtocol,
+        judge: Judge,
+        found: Extraction,
+        document: Document,
     ) -> Publication:
         event = ClaimsExtracted(
             response=response,
@@ -138,6 +185,7 @@ class ExtractionService(StageService):
             units=found.units,
             claims=found.claims,
             usage=found.usage,
+            left_out=document.left_out,
         )
         message_id = (response.key, response.run, protocol.name, self.name, judge.fingerprint)
         subject = self._next(response, protocol)[1]

@@ -173,7 +173,12 @@ def counts_in_a_line(label: str, reasons: Mapping[str, int]) -> Text:
 def _remarks(models: Sequence[ModelReport], labels: Sequence[str]) -> list[Text]:
     remarks = []
     for model, label in zip(models, labels, strict=True):
-        kinds = {"unscored": model.unscored, "declined": model.declined, "groups": model.groups}
+        kinds = {
+            "unscored": model.unscored,
+            "not read, by language": model.languages,
+            "declined": model.declined,
+            "groups": model.groups,
+        }
         for kind, reasons in kinds.items():
             if reasons:
                 remarks.append(counts_in_a_line(f"{label}: {kind}", reasons))

@@ -69,6 +69,7 @@ class ModelReport(msgspec.Struct, frozen=True, kw_only=True):
     `change.response` counts the model's responses from 1 in the order of recording.
     Where responses were judged with different probabilities, rates and means are of all responses: each
     judged one weighs 1 / probability. `without_chance` of the declined had none, and are in no rate.
+    `languages` counts answers that were not read by the language that they are in, an ISO 639-1 code.
     The model `other` stands for all that are not told apart; of one that is `partial`, what came earlier is
     counted there.
     """
@@ -101,6 +102,7 @@ class ModelReport(msgspec.Struct, frozen=True, kw_only=True):
     group: str = ""
     without_chance: int = 0
     partial: bool = False
+    languages: dict[str, int] = {}
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
@@ -264,6 +266,7 @@ class Report:
             scored=tally.scored,
             unscored=dict(sorted(tally.unscored.items())),
             declined=dict(sorted(tally.declined.items())),
+            languages=dict(sorted(tally.languages.items())),
             score=weighted_mean_interval(tally.whole.score, bounds=bounds),
             figures=tally.headline.figures(now),
             groups=tally.headline.groups(now),

@@ -18,6 +18,7 @@ import msgspec
 from groundwatch.events import Decision, Judge, Label, OutcomeKind, ResponseScored
 from groundwatch.keys import digest
 from groundwatch.protocols.base import Stage
+from groundwatch.reading.document import ANOTHER_LANGUAGE
 from groundwatch.reporting.figures import Headline, HeadlineState
 from groundwatch.statistics.intervals import RunningSums
 from groundwatch.statistics.sampling import Linear, WeightedMoments, WeightedSums, representative, weight
@@ -231,6 +232,7 @@ class TallyState(msgspec.Struct, frozen=True, kw_only=True):
     shares: dict[int, Bin]
     descriptive: WeightedSums
     history: HistoryState
+    languages: dict[str, int] = {}
 
 
 class Tally:
@@ -242,6 +244,7 @@ class Tally:
         self.scored = 0
         self.unscored: Counter[str] = Counter()
         self.declined: Counter[str] = Counter()
+        self.languages: Counter[str] = Counter()
         self.eligible = 0
         self.decided = 0
         self.whole = Bin()
@@ -293,6 +296,8 @@ class Tally:
             self.shares.setdefault(start, Bin()).add(score, *pair, each)
         if not scored:
             self.unscored[event.reason] += 1
+            if event.reason == ANOTHER_LANGUAGE:
+                self.languages[event.detail] += 1
             return
         self.scored += 1
         self.whole.add(score, *pair, each)
@@ -317,6 +322,8 @@ class Tally:
         if not self.lengths[start].responses:
             del self.lengths[start]
         self.unscored -= Counter([event.reason])
+        if event.reason == ANOTHER_LANGUAGE:
+            self.languages -= Counter([event.detail])
 
     def merge(self, other: Tally) -> None:
         for name in _COUNTS:
@@ -344,13 +351,14 @@ class Tally:
         for name in _PLAIN:
             setattr(tally, name, getattr(state, name))
         tally.unscored, tally.declined = Counter(state.unscored), Counter(state.declined)
+        tally.languages = Counter(state.languages)
         tally.headline.restore(state.headline)
         tally.history = History.restored(state.history)
         return tally
 
 
 _PLAIN = tuple(name for name in TallyState.__struct_fields__ if name not in ("headline", "history"))
-_COUNTS = ("scored", "unscored", "declined", "without_chance", "eligible", "decided", "cost")
+_COUNTS = ("scored", "unscored", "declined", "languages", "without_chance", "eligible", "decided", "cost")
 _SUMS = ("whole", "headline", "words", "history", "descriptive")
 
 

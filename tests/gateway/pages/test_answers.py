@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import html
 import re
 from collections.abc import AsyncIterator
 from urllib.parse import quote
@@ -13,7 +14,7 @@ from tests.support.answer_pages import ANSWER, Filler
 from tests.support.browser import open_browser
 from tests.support.pages import check_page, is_too_wide, open_page, serious_faults
 
-from groundwatch.events import Decision, JudgedClaim, Label, SubSentence
+from groundwatch.events import Decision, JudgedClaim, Label, LeftOut, LeftOutKind, SubSentence
 from groundwatch.gateway.pages.marking import marked, marked_sentence
 from groundwatch.keys import response_key
 from groundwatch.runtime.stores.tombstones import Tombstone, tombstone_name, write
@@ -58,6 +59,24 @@ def test_words_of_refuted_facts_are_marked_in_their_sub_sentence():
     assert '<span class="unit analytical" title="analytical: not judged">It is fun.</span>' in made
     assert "<b>" not in made and "&lt;" in made
     assert "mark" not in str(marked(answer, units, (claim("A dog.", Decision.SUPPORTED),)))
+
+
+def test_what_was_not_read_is_grey_with_its_reason():
+    answer = "<think>A cat.</think> A dog <b>runs</b>. Ein Hund."
+    left_out = (
+        LeftOut(start=0, end=21, kind=LeftOutKind.REASONING),
+        LeftOut(start=28, end=31, kind=LeftOutKind.MARK),
+        LeftOut(start=41, end=50, kind=LeftOutKind.LANGUAGE, detail="de"),
+    )
+    made = str(marked(answer, (unit(22, 39, ""),), (claim("A dog runs."),), left_out=left_out))
+    assert html.unescape(re.sub("<.*?>", "", made)) == answer
+    grey = re.findall('<span class="unit analytical" title="(.*?)">(.*?)</span>', made)
+    assert [(why, html.unescape(text).strip()) for why, text in grey] == [
+        ("reasoning: not judged", "<think>A cat.</think>"),
+        ("a mark: not judged", "<b>"),
+        ("another language: not read (de)", "Ein Hund."),
+    ]
+    assert re.findall("<mark>(.*?)</mark>", made) == ["A", "dog", "runs"][1:]
 
 
 @pytest.mark.parametrize("places", [(-5, 3), (5, 2), (0, 10_000), (3, 3)])

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import msgspec
 
@@ -21,7 +21,12 @@ class Extraction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExtractionEngine(Engine, Protocol):
-    """Finds the claims of answers."""
+    """Finds the claims of answers.
+
+    `languages` are those that it reads, by their ISO 639-1 codes; None for any.
+    """
+
+    languages: ClassVar[frozenset[str] | None] = None
 
     def judge(self, protocol: EvaluationProtocol) -> Judge: ...
 
@@ -57,7 +62,8 @@ class LlmExtractionEngine(LlmEngine):
     """Finds claims."""
 
     stage = Stage.EXTRACTION
-    version = "1"
+    version = "2"
+    languages: ClassVar[frozenset[str] | None] = None
 
     async def extract(
         self, responses: Sequence[ResponseRecorded], protocol: EvaluationProtocol

@@ -4,12 +4,13 @@ refuted facts that came of each."""
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from markupsafe import Markup, escape
 
-from groundwatch.events import Decision, JudgedClaim, Label, SubSentence
+from groundwatch.events import Decision, JudgedClaim, Label, LeftOut, LeftOutKind, SubSentence
 from groundwatch.gateway.pages.showing import MOST, visible
 
 SHOWN = 1_800
@@ -26,9 +27,21 @@ STOP = frozenset(
 )
 """Words that are wrong by themselves in no answer."""
 
+LEFT_OUT = {
+    LeftOutKind.REASONING: "reasoning: not judged",
+    LeftOutKind.MARK: "a mark: not judged",
+    LeftOutKind.LANGUAGE: "another language: not read",
+    LeftOutKind.REPETITION: "said again and again: judged once",
+}
+"""Why words are grey."""
+
 
 def marked(
-    answer: str | None, units: Sequence[SubSentence], claims: Sequence[JudgedClaim], limit: int = SHOWN
+    answer: str | None,
+    units: Sequence[SubSentence],
+    claims: Sequence[JudgedClaim],
+    limit: int = SHOWN,
+    left_out: Sequence[LeftOut] = (),
 ) -> Markup:
     """The answer with its sub-sentences; without one, the sub-sentences alone. A long one is cut."""
     wrong: dict[int, list[str]] = defaultdict(list)
@@ -41,13 +54,13 @@ def marked(
         )
         return _words(whole)
     if len(answer) <= limit:
-        return _words(_between(answer, 0, len(answer), units, wrong))
+        return _words(_between(answer, len(answer), units, wrong, left_out))
     left = len(answer) - MOST
     more = Markup('<p class="note">{:,} more characters are not shown</p>').format(left) if left > 0 else ""
     return Markup("{}<details><summary>all {:,} characters</summary>{}{}</details>").format(
-        _words(_between(answer, 0, limit, units, wrong) + "…"),
+        _words(_between(answer, limit, units, wrong, left_out) + "…"),
         len(answer),
-        _words(_between(answer, 0, min(len(answer), MOST), units, wrong)),
+        _words(_between(answer, min(len(answer), MOST), units, wrong, left_out)),
         more,
     )
 
@@ -60,27 +73,58 @@ def marked_sentence(sentence: str, facts: Iterable[str]) -> Markup:
 
 
 def _between(
-    answer: str, first: int, end: int, units: Sequence[SubSentence], wrong: dict[int, list[str]]
+    answer: str,
+    end: int,
+    units: Sequence[SubSentence],
+    wrong: dict[int, list[str]],
+    left_out: Sequence[LeftOut],
 ) -> Markup:
-    made, at = [], first
+    made, at = [], 0
     for number, unit in enumerate(units):
         # Places are the judge's word, and may be none.
         if unit.start < at or unit.end > len(answer) or unit.end <= unit.start or unit.start >= end:
             continue
         piece = answer[unit.start : min(unit.end, end)]
-        bare = piece.lstrip()
-        made.append(escape(visible(answer[at : unit.start] + piece[: len(piece) - len(bare)])))
-        made.append(_unit(bare, unit.label, wrong.get(number, ())))
+        start = unit.start + len(piece) - len(piece.lstrip())
+        made.append(_grey(answer, at, start, left_out))
         at = min(unit.end, end)
-    made.append(escape(visible(answer[at:end])))
+        made.append(_grey(answer, start, at, left_out, unit.label, wrong.get(number, ())))
+    made.append(_grey(answer, at, end, left_out))
+    return Markup("").join(made)
+
+
+def _grey(
+    answer: str,
+    start: int,
+    end: int,
+    left_out: Sequence[LeftOut],
+    label: Label = Label.DESCRIPTIVE,
+    facts: Sequence[str] = (),
+) -> Markup:
+    """A stretch of the answer, in grey what of it was not read, with the reason."""
+    made, at = [], start
+    for part in left_out[bisect_left(left_out, start, key=lambda part: part.end) :]:
+        if part.start >= end:
+            break
+        first, last = max(part.start, at), min(part.end, end)
+        if first >= last:
+            continue
+        made.append(_unit(answer[at:first], label, facts))
+        why = LEFT_OUT[part.kind] + (f" ({part.detail})" if part.detail else "")
+        made.append(
+            Markup('<span class="unit analytical" title="{}">{}</span>').format(
+                why, visible(answer[first:last])
+            )
+        )
+        at = last
+    made.append(_unit(answer[at:end], label, facts))
     return Markup("").join(made)
 
 
 def _unit(text: str, label: Label, facts: Sequence[str]) -> Markup:
     if not facts:
         if label is Label.ANALYTICAL:
-            told = "analytical: not judged"
-            return Markup('<span class="unit analytical" title="{}">{}</span>').format(told, visible(text))
+            return _not_judged(text, "analytical: not judged")
         return escape(visible(text))
     words = {stem(word) for fact in facts for word in _WORD.findall(fact)} - STOP
     pieces = [
@@ -89,6 +133,10 @@ def _unit(text: str, label: Label, facts: Sequence[str]) -> Markup:
     ]
     title = visible("\n".join(f"✗ {fact[:200]}" for fact in facts[:5]))
     return Markup('<span class="unit wrong" title="{}">{}</span>').format(title, Markup("").join(pieces))
+
+
+def _not_judged(text: str, why: str) -> Markup:
+    return Markup('<span class="unit analytical" title="{}">{}</span>').format(why, visible(text))
 
 
 def stem(word: str) -> str:

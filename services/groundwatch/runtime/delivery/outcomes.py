@@ -160,7 +160,9 @@ def outcome_of(
         result = protocol.score(judged)
     except Unscorable as error:
         bare = unscored(response, protocol.name, error, judges=judges, usage=usage)
-        return msgspec.structs.replace(bare, units=extracted.units, claims=claims, eligible=len(claims))
+        return msgspec.structs.replace(
+            bare, units=extracted.units, claims=claims, eligible=len(claims), left_out=extracted.left_out
+        )
     bare = without_score(response, protocol.name, OutcomeKind.SCORED, "", judges=judges, usage=usage)
     return msgspec.structs.replace(
         bare,
@@ -170,6 +172,7 @@ def outcome_of(
         claims=claims,
         eligible=len(claims),
         decided=sum(claim.decision is not Decision.UNDECIDED for claim in claims),
+        left_out=extracted.left_out,
     )
 
 

@@ -152,6 +152,8 @@ class Metrics:
     figure: Gauge
     groups: Gauge
     delay: Histogram
+    left_out: Counter
+    unread_answers: Counter
     stage_seconds: Histogram
     stage_messages: Counter
     stage_timeouts: Counter

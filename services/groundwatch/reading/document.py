@@ -1,0 +1,307 @@
+"""An answer as a document: what in it is spoken about the image, and what is not.
+
+Reasoning, marks of grounding, foreign languages and loops are left out by blanking: the text keeps its
+length, so that every place in it is a place in the answer. Takes time linear in the answer's length.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import NamedTuple
+
+import msgspec
+
+from groundwatch.errors import Unscorable
+from groundwatch.events import LeftOut, LeftOutKind
+
+REASONING_ONLY = "reasoning_only"
+ANOTHER_LANGUAGE = "another_language"
+"""Why nothing of an answer is read: it is reasoning alone, or in a language that the engine does not read."""
+
+REPEATS = 3
+"""How often the same words may follow each other, or the same sentence may come, before it is a loop."""
+
+LOOP = 8
+"""Words of the longest stretch that is looked for as a loop within a sentence."""
+
+
+class Document(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer and what of it is to be read.
+
+    `text` is as long as `answer`, with spaces in the place of what is left out. `left_out` are those places
+    in order, disjoint. `cut` says that reasoning had no end: the model did not come to its answer there.
+    """
+
+    answer: str
+    text: str
+    left_out: tuple[LeftOut, ...] = ()
+    cut: bool = False
+
+    @property
+    def silent(self) -> bool:
+        """Whether reasoning is all that there is."""
+        reasoned = any(part.kind is LeftOutKind.REASONING for part in self.left_out)
+        return reasoned and not any(character.isalnum() for character in self.text)
+
+    def without(self, parts: Iterable[LeftOut]) -> Document:
+        """The document without these places too."""
+        parts = [rest for part in parts for rest in self._rest_of(part)]
+        if not parts:
+            return self
+        left_out = sorted((*self.left_out, *parts), key=lambda part: part.start)
+        text = blanked(self.text, ((part.start, part.end) for part in parts))
+        return msgspec.structs.replace(self, text=text, left_out=tuple(_joined(self.answer, left_out)))
+
+    def _rest_of(self, part: LeftOut) -> Iterator[LeftOut]:
+        """What of a place is not left out already, where something stands."""
+        at = part.start
+        for known in self.left_out[bisect_left(self.left_out, part.start, key=lambda known: known.end) :]:
+            if known.start >= part.end:
+                break
+            if self.text[at : known.start].strip():
+                yield msgspec.structs.replace(part, start=at, end=known.start)
+            at = max(at, known.end)
+        if self.text[at : part.end].strip():
+            yield msgspec.structs.replace(part, start=at)
+
+
+class _Marks(msgspec.Struct, frozen=True):
+    reasoning: list[tuple[str, str]]
+    answer_channels: list[str]
+    places: list[str]
+
+
+class _Patterns(NamedTuple):
+    reasoning: re.Pattern[str]
+    ends: dict[str, str]
+    channels: frozenset[str]
+    marks: re.Pattern[str]
+
+
+_CHANNEL = re.compile(r"(?:<\|start\|>\w{0,40}+)?<\|channel\|>\s*+(\w{1,40}+)[^<\n]{0,80}+(?:<\|message\|>)?")
+_TURN = re.compile(r"<\|(?:channel|start|end|return|call)\|>")
+
+_NUMBER = r"-?\d{1,6}+(?:\.\d{1,17}+)?+%?+"
+_GAP = r"[ \t\n]{0,20}+"
+_LIST = rf"{_NUMBER}(?:{_GAP},{_GAP}{_NUMBER})"
+_PLACES = (
+    rf"\[{_GAP}{_LIST}{{3,63}}+{_GAP}\]"
+    rf"|\[{_GAP}\[{_GAP}{_LIST}{{1,63}}+{_GAP}\](?:{_GAP},{_GAP}\[{_GAP}{_LIST}{{1,63}}+{_GAP}\])*+{_GAP}\]"
+    rf"|\({_GAP}{_LIST}{{3,63}}+{_GAP}\)"
+    rf"|\({_GAP}{_LIST}{_GAP}\)(?:{_GAP},{_GAP}\({_GAP}{_LIST}{_GAP}\))++"
+)
+_PAIR = rf"[\[(]{_GAP}{_LIST}{_GAP}[\])]"
+
+_ALOUD = re.compile(
+    r"\W{0,4}+(?:(?:okay|ok|alright|all right|hmm+|so|well|right|got it|first)\b[,.!]?+\s{0,3}+)*+"
+    r"(?:the user|we need to|we are asked|i need to|i have to|i should|i'm asked|my task is"
+    r"|let me (?:think|look|see|analy[sz]e|start|check)|let's (?:think|look|see|analy[sz]e))\b",
+    re.IGNORECASE,
+)
+_TO_ONESELF = re.compile(
+    r"\b(?:the user|let me|let's|i should|i need to|i'll|i have to|i must|we need to|we should|hmm+|wait"
+    r"|my (?:answer|response)|the (?:final )?answer (?:should|would))\b",
+    re.IGNORECASE,
+)
+_PARAGRAPH = re.compile(r"[^\n]++(?:\n(?!\s*\n)[^\n]++)*+")
+_ENDS = tuple('.!?)"”*`|}]】。！？:')
+_SENTENCE = re.compile(r"[^.!?\n。！？]++[.!?。！？]*+")
+_WORD = re.compile(r"\w++|[^\w\s]")
+
+
+def read_document(answer: str) -> Document:
+    """What of an answer is spoken about the image, in whatever language."""
+    patterns = _patterns()
+    reasoning, cut = _reasoning(answer, patterns)
+    document = Document(answer=answer, text=answer, cut=cut)
+    document = document.without(
+        LeftOut(start=start, end=end, kind=LeftOutKind.REASONING) for start, end in reasoning
+    )
+    document = document.without(
+        LeftOut(start=match.start(), end=match.end(), kind=LeftOutKind.MARK, detail=_numbers(match.group()))
+        for match in patterns.marks.finditer(document.text)
+    )
+    return document.without(
+        LeftOut(start=start, end=end, kind=LeftOutKind.REPETITION) for start, end in _loops(document.text)
+    )
+
+
+def keep_languages(document: Document, languages: frozenset[str] | None, prompt: str) -> Document:
+    """The document without what is in another language than these; None reads any.
+
+    A text whose words do not tell its language, such as "42", is in that of the prompt. Raises `Unscorable`
+    where nothing is left: `another_language`, with the language.
+    """
+    if languages is None or not any(map(str.isalpha, document.text)):
+        return document
+    # Loaded where it is wanted: an engine that reads any language needs no detector.
+    from groundwatch.reading.language import ENGLISH, language_of, parts_of
+
+    parts = parts_of(document.text, language_of(prompt, ENGLISH))
+    foreign = [part for part in parts if part.language not in languages]
+    kept = document.without(
+        LeftOut(start=part.start, end=part.end, kind=LeftOutKind.LANGUAGE, detail=part.language)
+        for part in foreign
+    )
+    if foreign and not any(map(str.isalpha, kept.text)):
+        raise Unscorable(ANOTHER_LANGUAGE, max(foreign, key=lambda part: part.end - part.start).language)
+    return kept
+
+
+def blanked(text: str, places: Iterable[tuple[int, int]]) -> str:
+    """The text with spaces in these places, which are in order and disjoint; its lines stay."""
+    pieces, at = [], 0
+    for start, end in places:
+        pieces.append(text[at:start])
+        pieces.append("\n".join(" " * len(line) for line in text[start:end].split("\n")))
+        at = end
+    return "".join((*pieces, text[at:]))
+
+
+def _joined(answer: str, parts: Sequence[LeftOut]) -> Iterator[LeftOut]:
+    """The places, of which those of one kind that only white space parts are one."""
+    last = parts[0]
+    for part in parts[1:]:
+        if (part.kind, part.detail) == (last.kind, last.detail) and not answer[last.end : part.start].strip():
+            last = msgspec.structs.replace(last, end=part.end)
+        else:
+            yield last
+            last = part
+    yield last
+
+
+@cache
+def _patterns() -> _Patterns:
+    marks = msgspec.toml.decode(files(__package__ or "").joinpath("marks.toml").read_bytes(), type=_Marks)
+    reasoning = "|".join(re.escape(mark) for pair in marks.reasoning for mark in pair)
+    places = "|".join(marks.places)
+    keyed = rf"\"(?:{places})\"{_GAP}:{_GAP}(?:{_PLACES}|{_PAIR}){_GAP},?+"
+    tag = r"</?[a-z][\w:-]{0,40}+(?:\s[^<>\n]{0,400}+)?+/?>|<\|/?[\w:/-]{1,40}+\|?>"
+    mark = "|".join(
+        (
+            _CHANNEL.pattern,
+            rf"(?:{tag})(?:{_GAP}(?:{_PLACES}|{_PAIR}))?+",
+            keyed,
+            _PLACES,
+            r"\\(?:boxed|text|mathrm)(?=\{)",
+        )
+    )
+    return _Patterns(
+        reasoning=re.compile(f"{reasoning}|{_CHANNEL.pattern}", re.IGNORECASE),
+        ends={begin.lower(): end.lower() for begin, end in marks.reasoning},
+        channels=frozenset(marks.answer_channels),
+        marks=re.compile(f"(?:{mark})+", re.IGNORECASE),
+    )
+
+
+def _reasoning(answer: str, patterns: _Patterns) -> tuple[list[tuple[int, int]], bool]:
+    """Where the answer reasons, and whether that is cut off."""
+    places: list[tuple[int, int]] = []
+    lowered = answer.lower() if len(answer.lower()) == len(answer) else answer
+    without_end: set[str] = set()
+    ends = frozenset(patterns.ends.values())
+    at = 0
+    while match := patterns.reasoning.search(answer, at):
+        mark = match.group().lower()
+        if match[1] is not None:
+            end, at = _channel(answer, match, patterns)
+            if end is not None:
+                places.append((match.start(), end))
+            continue
+        if mark in ends:
+            # Its beginning is missing, often since the prompt had it.
+            places, at = [(0, match.end())], match.end()
+            continue
+        end_mark = patterns.ends[mark]
+        end_at = -1 if end_mark in without_end else lowered.find(end_mark, match.end())
+        if end_at < 0:
+            without_end.add(end_mark)
+            return [*places, (match.start(), len(answer))], True
+        at = end_at + len(end_mark)
+        places.append((match.start(), at))
+    if places:
+        return places, False
+    return _aloud(answer)
+
+
+def _channel(answer: str, match: re.Match[str], patterns: _Patterns) -> tuple[int | None, int]:
+    """Where the channel's reasoning ends, None for one that is the answer; and where to go on."""
+    if match[1].lower() in patterns.channels:
+        return None, match.end()
+    turn = _TURN.search(answer, match.end())
+    if turn is None:
+        return len(answer), len(answer)
+    return (turn.end(), turn.end()) if turn.group() == "<|end|>" else (turn.start(), turn.start())
+
+
+def _aloud(answer: str) -> tuple[list[tuple[int, int]], bool]:
+    """Reasoning without marks, where the first words say that it is some: the first paragraphs in which the
+    model speaks to itself; all of an answer that is cut off there."""
+    if not _ALOUD.match(answer):
+        return [], False
+    end = 0
+    paragraphs = list(_PARAGRAPH.finditer(answer))
+    for paragraph in paragraphs:
+        if not _TO_ONESELF.search(paragraph.group()):
+            break
+        end = paragraph.end()
+    if end < paragraphs[-1].end():
+        return [(0, end)] if end else [], False
+    if answer.rstrip().endswith(_ENDS):
+        # An answer in one piece, with a word or two to itself: it ends as an answer does.
+        return [], False
+    return [(0, len(answer))], True
+
+
+def _numbers(mark: str) -> str:
+    """The place that a mark names, as the model wrote it: "112, 340, 655, 498"; empty for none."""
+    return ", ".join(re.findall(r"(?<![\w.])\d+(?:\.\d+)?", mark)[:64])
+
+
+def _loops(text: str) -> Iterator[tuple[int, int]]:
+    """Where words or sentences are said again and again; the first time stays."""
+    sentences = list(_SENTENCE.finditer(text))
+    words = [
+        " ".join(_WORD.findall(sentence.group().casefold())).rstrip(" .!?。！？") for sentence in sentences
+    ]
+    counts = Counter(spoken for spoken in words if spoken.count(" ") >= 2)
+    looped = {spoken for spoken, number in counts.items() if number > REPEATS}
+    seen: set[str] = set()
+    last = ""
+    for number, (sentence, spoken) in enumerate(zip(sentences, words, strict=True), start=1):
+        # The last of a loop is often cut off.
+        broken_off = number == len(sentences) and bool(spoken) and last.startswith(spoken)
+        if spoken in seen or (broken_off and last in seen):
+            yield sentence.span()
+            continue
+        if spoken in looped:
+            seen.add(spoken)
+            last = spoken
+        for start, end in _stutters(list(_WORD.finditer(sentence.group()))):
+            yield sentence.start() + start, sentence.start() + end
+
+
+def _stutters(words: Sequence[re.Match[str]]) -> Iterator[tuple[int, int]]:
+    """Where the same one to `LOOP` words follow each other more than `REPEATS` times, without the first."""
+    spelt = [word.group().casefold() for word in words]
+    at = 0
+    while at < len(spelt):
+        period, end = next(_periods(spelt, at), (0, at + 1))
+        if period and any(word[0].isalpha() for word in spelt[at : at + period]):
+            yield words[at + period].start(), words[end - 1].end()
+        at = end
+
+
+def _periods(spelt: Sequence[str], at: int) -> Iterator[tuple[int, int]]:
+    """Of each loop that begins at this word how many words it repeats, and where it ends."""
+    for period in range(1, LOOP + 1):
+        end = at + period
+        while end < len(spelt) and spelt[end] == spelt[end - period]:
+            end += 1
+        if end - at > period * REPEATS:
+            yield period, end

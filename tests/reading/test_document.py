@@ -1,0 +1,211 @@
+"""What of an answer is spoken about the image."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from groundwatch.errors import Unscorable
+from groundwatch.events import LeftOutKind
+from groundwatch.reading.document import keep_languages, read_document
+
+ENGLISH = frozenset(("en",))
+
+
+def words(answer: str) -> str:
+    return " ".join(read_document(answer).text.split())
+
+
+def kinds(answer: str) -> list[str]:
+    return [part.kind.value for part in read_document(answer).left_out]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "<think>\nA horse? No.\n</think>\n\nA dog lies here.",
+        "<think>A horse?</think>A dog <think>a horse</think>lies here.",
+        "<THINKING>A horse?</THINKING> A dog lies here.",
+        "<reasoning>A horse?</reasoning> A dog lies here.",
+        "<mm:think>A horse?</mm:think> A dog lies here.",
+        "[THINK]A horse?[/THINK]A dog lies here.",
+        "◁think▷A horse?◁/think▷A dog lies here.",
+        "<|begin_of_thought|>A horse?<|end_of_thought|>A dog lies here.",
+        # Its beginning stood in the prompt.
+        "A horse, maybe.\n</think>\n\nA dog lies here.",
+        "A horse?</think>More of a horse.</think>A dog lies here.",
+        "A dog lies here. <think>Is it a horse, or",
+        "<|channel|>analysis<|message|>A horse?<|end|><|start|>assistant<|channel|>final<|message|>"
+        "A dog lies here.<|return|>",
+        "<|channel|>commentary<|message|>A horse?<|channel|>final<|message|>A dog lies here.",
+        "<|channel>thought\nA horse?<channel|>A dog lies here.",
+        "Okay, the user wants a description. Let me look. It may be a horse.\n\nA dog lies here.",
+        "Hmm, I need to count. Wait, let me look again.\n\nSo I should say what I see.\n\nA dog lies here.",
+    ],
+)
+def test_reasoning_is_kept_apart(answer: str) -> None:
+    assert words(answer) == "A dog lies here."
+    assert "reasoning" in kinds(answer)
+    assert not read_document(answer).silent
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "<think>The dog lies on",
+        "<think>The dog lies on a sofa.</think>\n",
+        "◁think▷A horse",
+        "<|channel|>analysis<|message|>The user wants a",
+        "Okay, so the user wants me to say what the dog does. It may be a horse, or",
+    ],
+)
+def test_an_answer_that_only_reasons_is_silent(answer: str) -> None:
+    assert read_document(answer).silent
+
+
+def test_words_to_oneself_in_an_answer_are_the_answer() -> None:
+    for answer in ("So, the user uploaded a dog.", "Let me look: two dogs lie here.", "Well, a dog."):
+        assert words(answer) == answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "said", "places"),
+    [
+        (
+            "<|object_ref_start|>a dog<|object_ref_end|><|box_start|>(112,340),(655,498)<|box_end|> lies.",
+            "a dog lies.",
+            "112, 340, 655, 498",
+        ),
+        ("A <ref>dog</ref><box>[[10,20,30,40]]</box> lies here.", "A dog lies here.", "10, 20, 30, 40"),
+        (
+            "<grounding>A <phrase>dog</phrase><object><patch_index_0192><patch_index_0790></object> lies.",
+            "A dog lies.",
+            "",
+        ),
+        ('<point x="10.1" y="20.2" alt="dogs">dogs</point> lie here.', "dogs lie here.", "10.1, 20.2"),
+        ("A dog [0.1, 0.2, 0.3, 0.45] lies here.", "A dog lies here.", "0.1, 0.2, 0.3, 0.45"),
+        ('{"bbox_2d": [34, 210, 298, 402], "label": "a dog"}', '{ "label": "a dog"}', "34, 210, 298, 402"),
+        ("<loc0123><loc0456><loc0789><loc0001> dog", "dog", ""),
+        ("<p>A dog lies here.</p><br/>", "A dog lies here.", ""),
+        ("A dog lies here.<|im_end|>", "A dog lies here.", ""),
+    ],
+)
+def test_marks_are_no_words(answer: str, said: str, places: str) -> None:
+    assert words(answer) == said
+    left_out = read_document(answer).left_out
+    assert all(part.kind is LeftOutKind.MARK for part in left_out)
+    assert [part.detail for part in left_out if part.detail] == ([places] if places else [])
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "Values lie in [0, 100].",
+        "The clock says 12:30.",
+        "a < b and c > d",
+        "Seats (3, 4) are free.",
+        "I <3 dogs",
+    ],
+)
+def test_what_only_looks_like_a_mark_stays(answer: str) -> None:
+    assert words(answer) == answer
+    assert kinds(answer) == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ("a a a a a a a", "a"),
+        ("A dog lies here. " + "The sofa is green. " * 400, "A dog lies here. The sofa is green."),
+        ("The sofa is green. " * 9 + "The sofa is", "The sofa is green."),
+        ("a red cup and " * 30, "a red cup and"),
+    ],
+)
+def test_a_loop_is_read_once(answer: str, said: str) -> None:
+    assert words(answer) == said
+    assert kinds(answer) == ["repetition"]
+
+
+def test_what_is_said_some_times_is_no_loop() -> None:
+    for answer in ("A dog. A dog. A dog. A dog. A dog.", "A cup is red. " * 3, "1 1 1 1 1 1 1 1", "no no no"):
+        assert kinds(answer) == []
+
+
+GERMAN = "Auf dem Sofa liegt ein brauner Hund, daneben steht eine Lampe."
+
+
+def test_a_mixed_answer_is_read_in_its_english_parts() -> None:
+    answer = f"A brown dog lies on a sofa. {GERMAN}\n沙发上有一只棕色的狗。\nIt sleeps."
+    document = keep_languages(read_document(answer), ENGLISH, "Describe the image.")
+    assert " ".join(document.text.split()) == "A brown dog lies on a sofa. It sleeps."
+    assert [(part.kind.value, part.detail) for part in document.left_out] == [
+        ("language", "de"),
+        ("language", "zh"),
+    ]
+    assert next(answer[part.start : part.end].strip() for part in document.left_out) == GERMAN
+
+
+def test_an_engine_of_any_language_reads_all() -> None:
+    document = read_document(GERMAN)
+    assert keep_languages(document, None, "") is document
+
+
+@pytest.mark.parametrize(
+    ("answer", "prompt", "language"),
+    [
+        (GERMAN, "Describe the image.", "de"),
+        ("Rouge.", "De quelle couleur est la voiture ?", "fr"),
+        ("Une femme lit dans un parc.", "", "fr"),
+        ("На фотографии женщина в красном пальто сидит на скамейке.", "", "ru"),
+        ("狗在室内睡觉", "Describe.", "zh"),
+        (f"<think>It is a dog.</think>{GERMAN}", "", "de"),
+    ],
+)
+def test_another_language_is_not_read(answer: str, prompt: str, language: str) -> None:
+    with pytest.raises(Unscorable) as told:
+        keep_languages(read_document(answer), ENGLISH, prompt)
+    assert (told.value.reason, told.value.detail) == ("another_language", language)
+
+
+@pytest.mark.parametrize(
+    "answer", ["Yes", "no.", "42", "B", "(C)", "Red", "Volvo", "STOP", "", "…", "Van Gogh"]
+)
+def test_single_words_take_the_language_of_the_prompt(answer: str) -> None:
+    document = read_document(answer)
+    assert keep_languages(document, ENGLISH, "What does the sign say?") == document
+
+
+_PIECES = st.sampled_from(
+    ["<think>", "</think>", "<|channel|>", "final", "<|message|>", "<box>", "(1,2),(3,4)", "[1, 2, 3, 4]"]
+)
+_WORDS = st.sampled_from(
+    ["a dog ", "ein Hund liegt da. ", "狗", "e\u0301", "\u200b", "İ", "okay, the user ", "\n"]
+)
+
+
+@given(st.lists(_PIECES | _WORDS, max_size=40).map("".join) | st.text(max_size=200))
+def test_places_stay_true(answer: str) -> None:
+    document = read_document(answer)
+    assert len(document.text) == len(answer)
+    at = 0
+    for part in document.left_out:
+        assert at <= part.start < part.end <= len(answer)
+        assert not document.text[part.start : part.end].strip()
+        at = part.end
+    kept = {place for part in document.left_out for place in range(part.start, part.end)}
+    assert all(document.text[at] == answer[at] for at in range(len(answer)) if at not in kept)
+
+
+HOSTILE = ["$", "and ", "<think>", "</think>", "<", "[", "[1, ", '"', "1 ", "(1,2),", "<|channel|>x", "<a "]
+HOSTILE += ["okay so ", "\n", "a\n", "a b c ", '"bbox": ', "e\u0301\u200b", "| a b c ", "[ ", "- - ", "<|"]
+
+
+@pytest.mark.parametrize("piece", HOSTILE)
+def test_time_is_linear(piece: str) -> None:
+    begun = time.process_time()
+    read_document(piece * (100_000 // len(piece)))
+    # A fraction of a second; what takes quadratic time takes minutes.
+    assert time.process_time() - begun < 10
