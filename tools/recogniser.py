@@ -11,6 +11,7 @@ import asyncio
 import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import msgspec
 import numpy as np
@@ -96,7 +97,7 @@ class HeldOut:
     """An extraction engine whose recogniser never saw the image that it labels."""
 
     batch = 64
-    languages = None
+    languages: ClassVar[frozenset[str] | None] = None
 
     def __init__(self, answers: Sequence[AnnotatedAnswer], labels: Sequence[Sequence[Label]]) -> None:
         self._extractions = {
