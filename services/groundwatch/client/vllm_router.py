@@ -60,9 +60,9 @@ class RouterCallbacks:
         if recorder is None:
             return
         try:
-            asked = getattr(request.state, "groundwatch_body", None)
-            if asked is None:
+            if not request.url.path.endswith(RECORDED):
                 return
+            asked = request.state.groundwatch_body
             answered = bytes(response_content)
             arguments = (recorder, asked, answered, self._tags, recorder.new_id(), time.time())
             recorder.take(len(asked) + len(answered), answered_line, arguments)

@@ -7,19 +7,19 @@ from typing import Any
 import msgspec
 
 
-class ImageText(msgspec.Struct, frozen=True):
+class ImageText(msgspec.Struct, frozen=True, tag=True):
     """The bytes of an image as base64, as they came; decoded by whoever stores them."""
 
     base64: str
 
 
-class ImageUrl(msgspec.Struct, frozen=True):
+class ImageUrl(msgspec.Struct, frozen=True, tag=True):
     """Where an image is: http(s), `s3://`, `gs://` or `file://`. Naming it is no permission to fetch it."""
 
     url: str
 
 
-class ImageDigest(msgspec.Struct, frozen=True):
+class ImageDigest(msgspec.Struct, frozen=True, tag=True):
     """An image that is stored, named by the SHA-256 of its bytes."""
 
     sha256: str
@@ -60,12 +60,14 @@ class Unreadable(msgspec.Struct, frozen=True):
 
     `reason` is bounded, since it is a metric's label: `failed` (the call failed), `tool_call` (its answer is
     a call of a tool), `no_answer` (it was not logged, or is empty), `no_span` (message logs without their
-    span), `no_ids` (a message log that names no span), `no_model`, `unreadable` (not what it claims to be).
+    span), `no_request` and `no_response` (a half of an exchange without the other), `no_ids` (a message log
+    that names no span), `no_model`, `unreadable` (not what it claims to be).
     """
 
     reason: str
     message: str
     id: str = ""
+    model: str = ""
 
 
 Attributes = dict[str, Any]

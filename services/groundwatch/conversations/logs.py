@@ -119,7 +119,9 @@ def joined(span: Conversation | None, parts: Sequence[LogPart]) -> Conversation 
     if outputs and not conversation.answer:
         conversation = with_side(conversation, "output", outputs)
         if not answered(outputs) and any(message.calls_tool for message in outputs):
-            return Unreadable("tool_call", "the answer is a call of a tool", conversation.id)
+            return Unreadable(
+                "tool_call", "the answer is a call of a tool", conversation.id, conversation.model
+            )
     references = {name: url for part in ordered for name, url in part.references.items()}
     references.update(conversation.references)
     conversation = msgspec.structs.replace(conversation, references=references)
@@ -128,7 +130,8 @@ def joined(span: Conversation | None, parts: Sequence[LogPart]) -> Conversation 
         conversation = msgspec.structs.replace(conversation, id=made)
     conversation = complete(conversation, asked=bool(inputs))
     if not (conversation.answer or outputs or references or _ABSENT & {*conversation.left_out}):
-        return Unreadable("no_answer", "the answer was not logged, or it is empty", conversation.id)
+        message = "the answer was not logged, or it is empty"
+        return Unreadable("no_answer", message, conversation.id, conversation.model)
     return conversation
 
 

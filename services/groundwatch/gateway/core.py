@@ -79,7 +79,8 @@ class GatewayCore:
         self.budgets = Budgets(bus, metrics)
         self.intake = Intake(self.settings, bus, metrics, self.store, self.budgets, self.erased, self.known)
         self.backlog = Backlog(bus, self.settings.intake.max_backlog)
-        self.admission = Admission(self.settings.admission, bus, metrics)
+        most_images = self.settings.intake.max_images
+        self.admission = Admission(self.settings.admission, bus, metrics, most_images=most_images)
         self._elsewhere = Elsewhere(self.intake.fetcher, self.intake.attachments, self.settings.intake)
         self.logged = LoggedCalls(
             self.settings.logged_calls, self.bounds, metrics, self.record, self._complete

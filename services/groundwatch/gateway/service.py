@@ -9,11 +9,11 @@ from starlette.types import ASGIApp
 
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.api import HttpApi
+from groundwatch.gateway.joining import Joiner
 from groundwatch.gateway.live.backlog import Gauges
 from groundwatch.gateway.otlp.receiver import Receiver
 from groundwatch.gateway.replays import Replays
 from groundwatch.gateway.serving.dynamo import Dynamo
-from groundwatch.gateway.serving.halves import Halves
 from groundwatch.gateway.serving.http import CloudEventRoutes
 from groundwatch.gateway.serving.subject import SubjectIntake
 from groundwatch.reporting.answers import Archived
@@ -51,9 +51,8 @@ class GatewayService:
         self._server: HttpServer | None = None
         self._grpc: GrpcServer | None = None
         self._subject: SubjectIntake | None = None
-        self._halves: Halves | None = None
         self._dynamo: Dynamo | None = None
-        self._receiver: Receiver | None = None
+        self._joiner: Joiner | None = None
         self._draining = False
         self.core: GatewayCore | None = None
         self.app: ASGIApp | None = None
@@ -82,7 +81,8 @@ class GatewayService:
             self._settings, self._bus, self._metrics, self._replays, problems, self._archived
         )
         core.telling.append(self._troubles)
-        self._receiver = receiver = Receiver(core)
+        self._joiner = joiner = Joiner(core)
+        receiver, cloud_events = Receiver(core, joiner), CloudEventRoutes(core, joiner)
         await core.erased.start()
         await core.known.start()
         await core.intake.placing.start()
@@ -96,8 +96,7 @@ class GatewayService:
         for part in (core.backlog, core.gauges, core.nats_monitor, self._run_gauges, core.live, core.answers):
             if part is not None:
                 part.start()
-        self._halves = halves = Halves(core)
-        self.app = HttpApi(core, receiver, CloudEventRoutes(core, halves).routes()).app()
+        self.app = HttpApi(core, receiver, cloud_events.routes()).app()
         server = HttpServer(self.app, host=settings.host, port=settings.port, limits=settings.http)
         await server.start()
         self._server, self.port = server, server.port
@@ -106,11 +105,10 @@ class GatewayService:
             self.grpc_port = self._grpc.port
         self._subject = SubjectIntake(core)
         await self._subject.start()
-        halves.start()
+        joiner.start()
         if settings.dynamo.stream:
             self._dynamo = Dynamo(core, settings.dynamo, self._settings.nats)
             self._dynamo.start()
-        receiver.joining.start()
         logger.info("gateway.listening", url=self.url)
 
     async def drain(self, timeout: float) -> None:
@@ -139,10 +137,9 @@ class GatewayService:
             if core is not None
             else ()
         )
-        joining = self._receiver.joining if self._receiver is not None else None
         monitor = core.nats_monitor if core is not None else None
         answers = core.answers if core is not None else None
-        for part in (self._run_gauges, self._halves, joining, monitor, answers, *parts):
+        for part in (self._run_gauges, self._joiner, monitor, answers, *parts):
             if part is not None:
                 await part.stop()
 
@@ -171,9 +168,8 @@ class GatewayService:
             if core is not None
             else ()
         )
-        joining = self._receiver.joining if self._receiver is not None else None
         answers = core.answers if core is not None else None
-        for part in (*parts, self._run_gauges, self._grpc, self._subject, self._halves, joining, answers):
+        for part in (*parts, self._run_gauges, self._grpc, self._subject, self._joiner, answers):
             if part is not None and part.problem:
                 found.append(part.problem)
         return [f"{self.name}: {why}" for why in found]

@@ -49,6 +49,7 @@ HEADER_ORIGIN = "Gw-Origin"
 HEADER_RETRY = "Gw-Retry"
 HEADER_REPLACED = "Gw-Replaced"
 HEADER_SUPERSEDES = "Gw-Supersedes"
+HEADER_HALF = "Gw-Half"
 HEADER_TRACE = "traceparent"
 
 INTAKE = "GW_INTAKE"

@@ -5,12 +5,17 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import time
 from typing import Any
 
 import pytest
-from tests.gateway.otlp.made import PROTOBUF, calls, logs, record, recorded, span, traces
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
+from tests.gateway.otlp.made import PROTOBUF, SPAN, TRACE, calls, logs, record, recorded, span, traces
+from tests.runtime.conftest import eventually
 
+from groundwatch.gateway import joining
 from groundwatch.gateway.halves import STREAM
+from groundwatch.gateway.otlp import receiver
 
 CALL = {
     "gen_ai.operation.name": "chat",
@@ -37,6 +42,10 @@ async def events(gateway: Any, count: int = 1) -> list[Any]:
             return found
         await asyncio.sleep(0.1)
     raise AssertionError(found)
+
+
+async def nothing_waits(gateway: Any, *, but: int = 0) -> bool:
+    return bool((await gateway.bus.js.stream_info(STREAM)).state.messages <= but)
 
 
 @pytest.mark.parametrize("first", ["span", "logs"])
@@ -79,21 +88,104 @@ async def test_what_one_gateway_kept_another_joins(gateway_factory):
     assert event.answer == "A dog."
 
 
-async def test_a_half_whose_other_never_comes_is_told(gateway_factory):
-    gateway = await gateway_factory(logged_calls={"join_wait": 0.2, "join_timeout": 0.2})
+async def test_logs_that_come_later_than_the_span_waits_for_more(gateway_factory):
+    gateway = await gateway_factory(logged_calls=QUICK)
+    await post(gateway, "/v1/traces", traces(span(CALL)))
+    await asyncio.sleep(1.0)
+    await post(gateway, "/v1/logs", messages())
+    (event,) = await events(gateway)
+    assert (event.answer, event.declined) == ("A dog.", {})
+
+
+async def test_logs_that_come_one_by_one(gateway_factory):
+    gateway = await gateway_factory(logged_calls=QUICK)
+    chosen = {"index": 0, "message": {"role": "assistant", "content": "A dog."}}
+    await post(gateway, "/v1/logs", logs(record("gen_ai.choice", chosen)))
+    await post(gateway, "/v1/traces", traces(span(CALL)))
+    await asyncio.sleep(1.0)
+    await post(gateway, "/v1/logs", logs(record("gen_ai.user.message", {"content": "What is it?"})))
+    (event,) = await events(gateway)
+    assert (event.prompt, event.answer, event.declined) == ("What is it?", "A dog.", {})
+
+
+async def test_what_comes_again_is_no_call_that_misses_a_half(gateway_factory):
+    gateway = await gateway_factory(logged_calls={"join_wait": 0.2, "join_timeout": 2.0})
+    for _ in range(2):
+        await post(gateway, "/v1/logs", messages())
+        await post(gateway, "/v1/traces", traces(span(CALL)))
+        await events(gateway)
+        await asyncio.sleep(0.5)
+    await eventually(lambda: nothing_waits(gateway), within=30)
+    assert [event.declined for event in await gateway.events()] == [{}]
+    results = ("unreadable", "refused", "incomplete")
+    counts = [gateway.count("groundwatch_logged_calls_total", source="otlp", result=one) for one in results]
+    assert counts == [0, 0, 0]
+
+
+async def test_halves_whose_others_never_come_are_declined(gateway_factory):
+    gateway = await gateway_factory(logged_calls={"join_wait": 0.2, "join_timeout": 0.5})
     await post(gateway, "/v1/logs", messages())
     await post(gateway, "/v1/traces", traces(span(CALL, span_id=b"\x07" * 8)))
-    results = ("unreadable", "refused")
+    declined = {event.id: set(event.declined.values()) for event in await events(gateway, 2)}
+    trace = f"{TRACE.hex()}:{SPAN.hex()}"
+    assert declined == {CALL["gen_ai.response.id"]: {"no_content"}, trace: {"no_span"}}
+    await eventually(lambda: nothing_waits(gateway), within=30)
 
-    def told() -> list[float]:
-        return [gateway.count("groundwatch_logged_calls_total", source="otlp", result=one) for one in results]
 
-    for _ in range(200):
-        if told() == [1, 1]:
-            break
-        await asyncio.sleep(0.1)
-    assert told() == [1, 1]
-    assert await gateway.events() == []
+async def test_a_gateway_that_starts_gives_senders_time(gateway_factory, monkeypatch):
+    """Who was refused while nobody served sends again, each time later."""
+    monkeypatch.setattr(joining, "GRACE_SECONDS", 4.0)
+    first = await gateway_factory(logged_calls={"join_wait": 3600.0})
+    await post(first, "/v1/logs", messages())
+    await first.service.drain(1.0)
+    await asyncio.sleep(1.5)
+    gateway = await gateway_factory(logged_calls={"join_wait": 0.2, "join_timeout": 1.0})
+    monkeypatch.undo()
+    await asyncio.sleep(0.5)
+    await post(gateway, "/v1/traces", traces(span(CALL)))
+    (event,) = await events(gateway)
+    assert event.answer == "A dog."
+
+
+async def test_what_cannot_be_read_in_time_is_declined_and_others_go_on(gateway_factory, monkeypatch):
+    for name, seconds in (("READ_SECONDS", 0.2), ("AGAIN_SECONDS", 0.1)):
+        monkeypatch.setattr(joining, name, seconds)
+    read = receiver.joined
+
+    def slow(span: Any, parts: Any) -> Any:
+        if span is not None and span.response_id == "chatcmpl-slow-aaaaaaaaaaaaaa":
+            time.sleep(0.5)
+        return read(span, parts)
+
+    monkeypatch.setattr(receiver, "joined", slow)
+    gateway = await gateway_factory(logged_calls=QUICK)
+    other = {"trace_id": b"\x09" * 16}
+    slowly = CALL | {"gen_ai.response.id": "chatcmpl-slow-aaaaaaaaaaaaaa"}
+    chosen = {"index": 0, "message": {"role": "assistant", "content": "A cat."}}
+    await post(gateway, "/v1/traces", traces(span(slowly, **other)))
+    await post(
+        gateway,
+        "/v1/logs",
+        logs(
+            record("gen_ai.user.message", {"content": "What is it?"}, **other),
+            record("gen_ai.choice", chosen, **other),
+        ),
+    )
+    await post(gateway, "/v1/traces", traces(span(CALL)))
+    await post(gateway, "/v1/logs", messages())
+    ended = {event.answer: set(event.declined.values()) for event in await events(gateway, 2)}
+    assert ended == {"A dog.": set(), "": {"unreadable"}}
+    await eventually(lambda: nothing_waits(gateway, but=2), within=30)
+
+
+async def test_a_call_has_a_bound(gateway_factory):
+    gateway = await gateway_factory(logged_calls={"join_wait": 3600.0})
+    many = [record("gen_ai.user.message", {"content": f"{number}"}) for number in range(300)]
+    request = logs(*many).SerializeToString()
+    reply = await gateway.http.post("/v1/logs", content=request, headers=PROTOBUF)
+    rejected = ExportLogsServiceResponse.FromString(reply.content).partial_success
+    assert (reply.status_code, rejected.rejected_log_records) == (200, 300 - joining.MOST_PARTS)
+    assert "256 parts" in rejected.error_message
 
 
 async def test_erasing_a_tenant_takes_what_waits_along(gateway_factory, bus, tmp_path):

@@ -16,7 +16,7 @@ from tests.runtime.conftest import eventually
 
 from groundwatch.gateway.halves import STREAM
 from groundwatch.gateway.intake.results import Refused
-from groundwatch.gateway.serving.events import BATCH, STRUCTURED, Half, read_events
+from groundwatch.gateway.serving.events import BATCH, STRUCTURED, Event, read_events
 
 KIND = "org.kubeflow.serving.inference."
 
@@ -114,7 +114,7 @@ async def test_halves_come_to_different_gateways(gateway_factory):
         *(log(second, "response", answered(name), name) for name in names),
     )
     for one in (first, second):
-        await one.service._halves.look()
+        await one.service._joiner.look()
     events = await first.events()
     assert sorted((one.id, one.prompt, one.answer) for one in events) == sorted((n, n, n) for n in names)
     assert await kept(first) == 0
@@ -128,6 +128,20 @@ async def test_a_repeat_adds_nothing(gateway: Running):
         reply = await log(gateway, side, body)
     assert reply.json()["status"] == "duplicate"
     assert len(await gateway.events()) == 1 and await kept(gateway) == 0
+
+
+async def test_a_half_that_comes_again_alone_is_no_loss(gateway_factory):
+    gateway = await gateway_factory(cloud_events={"wait": 1.0})
+    await log(gateway, "request", asked())
+    await log(gateway, "response", answered())
+    await log(gateway, "request", asked())
+
+    async def gone() -> bool:
+        return await kept(gateway) == 0
+
+    await eventually(gone, within=30)
+    assert [one.declined for one in await gateway.events()] == [{}]
+    assert gateway.count("groundwatch_logged_calls_total", source="kserve", result="incomplete") == 0
 
 
 async def test_another_half_under_the_same_id_is_a_conflict(gateway: Running):
@@ -180,26 +194,33 @@ async def test_what_is_no_event_of_kserves(gateway: Running, headers, field):
 
 
 @pytest.mark.parametrize(
-    "request_body, response_body",
+    "request_body, response_body, declined",
     [
-        (b"no json", answered()),
-        ({"instances": [[1, 2]]}, {"predictions": [1]}),
-        (asked(), {"error": {"message": "out of memory"}}),
-        (asked(), b"\xff\xfe"),
-        (asked(), b""),
-        (asked(), b"[" * 50_000),
-        ([], []),
+        (b"no json", answered(), "unreadable"),
+        ({"instances": [[1, 2]]}, {"predictions": [1]}, "unreadable"),
+        (asked(), {"error": {"message": "out of memory"}}, None),
+        (asked(), b"\xff\xfe", "unreadable"),
+        (asked(), b"", "unreadable"),
+        (asked(), b"[" * 50_000, "unreadable"),
+        ([], [], "unreadable"),
+        (asked(), answered(""), "no_answer"),
     ],
 )
-async def test_what_is_no_call_of_a_model_is_told_and_gone(gateway: Running, request_body, response_body):
+async def test_what_is_no_call_to_judge_is_told_and_declined(
+    gateway: Running, request_body, response_body, declined
+):
+    """Its request had been acknowledged. A call that failed has nothing to judge."""
     await log(gateway, "request", request_body)
     reply = await log(gateway, "response", response_body)
     assert reply.status_code == 422, reply.text
-    assert await kept(gateway) == 0 and not await gateway.events()
+    assert await kept(gateway) == 0
+    assert [set(one.declined.values()) for one in await gateway.events()] == (
+        [{declined}] if declined else []
+    )
     assert gateway.count("groundwatch_logged_calls_total", source="kserve", result="unreadable") == 1
 
 
-async def test_a_half_without_the_other_is_counted_and_told(gateway_factory):
+async def test_a_half_without_the_other_is_declined_and_told(gateway_factory):
     gateway = await gateway_factory(cloud_events={"wait": 1.0})
     await log(gateway, "request", asked(), "alone")
 
@@ -208,6 +229,8 @@ async def test_a_half_without_the_other_is_counted_and_told(gateway_factory):
 
     await eventually(counted, within=30)
     assert await kept(gateway) == 0
+    [event] = await gateway.events()
+    assert (event.id, event.model, set(event.declined.values())) == ("alone", "heron-7b", {"no_response"})
     ready = (await gateway.http.get("/readyz")).json()
     assert "1 requests that KServe logged had no response" in ready["notes"][0]
 
@@ -278,7 +301,7 @@ async def test_while_nothing_can_be_recorded_both_halves_are_kept(gateway_factor
     for message in await reading.fetch(2, timeout=5):
         await message.ack_sync()
     await gateway.service.core.backlog.look()
-    await gateway.service._halves.look()
+    await gateway.service._joiner.look()
     assert "ce-1" in {one.id for one in await gateway.events()}
     assert await kept(gateway) == 0
 
@@ -318,7 +341,7 @@ TEXT = st.text(max_size=20)
 def test_any_bytes_are_read_or_refused(media_type, headers, body):
     events = read_events(media_type, headers, body)
     for one in [events] if isinstance(events, Refused) else events:
-        assert isinstance(one, Refused) or (isinstance(one, Half) and one.id and one.side)
+        assert isinstance(one, Refused) or (isinstance(one, Event) and one.id and one.side)
 
 
 def test_a_batch_has_a_bound() -> None:

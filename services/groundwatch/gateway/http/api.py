@@ -15,6 +15,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from groundwatch.errors import InputError, TransientError
+from groundwatch.events import DEFAULT_TENANT
 from groundwatch.gateway.access.roles import is_page
 from groundwatch.gateway.callers import Caller, Filter, NotAllowed
 from groundwatch.gateway.core import GatewayCore, confirm, look_up
@@ -34,6 +35,7 @@ from groundwatch.gateway.http.replies import (
     when_wrong,
 )
 from groundwatch.gateway.http.review import ReviewRoutes
+from groundwatch.gateway.intake.admission import IMAGES
 from groundwatch.gateway.intake.results import RETRY_AFTER, Refused, bounded
 from groundwatch.gateway.intake.submissions import DIGEST, Submission, read_question, read_submission
 from groundwatch.gateway.intake.window import Bulk, CutShort
@@ -196,8 +198,11 @@ class HttpApi:
             return problem(413, f"image is larger than {data.limit} bytes")
         if isinstance(data, Response):
             return data
+        caller = caller_of(request)
+        if over := await self._core.admission.admit(caller.only or DEFAULT_TENANT, IMAGES):
+            return refused(self._core.intake.refuse(over))
         async with bounded():
-            image = await self._core.intake.attachments.store(data, caller_of(request).sender)
+            image = await self._core.intake.attachments.store(data, caller.sender)
         # Not 201 for a new one: whether anybody has sent this image before is nobody's business.
         return json({name: getattr(image, name) for name in ("sha256", "media_type", "width", "height")})
 

@@ -32,6 +32,10 @@ RACE_SECONDS = 0.05
 SKEW_SECONDS = 5.0
 """Gateways' clocks may differ by so much: beyond that they let more through than the rate."""
 
+RESPONSES, HALVES, IMAGES = "responses", "calls in halves", "images"
+"""What is counted, each by itself: what a tenant sends of one takes nothing from the others. Of calls whose
+halves come one by one each is counted once, when its first half is kept."""
+
 SHARES = 10_000
 """Tenants that a gateway remembers; what it holds for the one unseen longest is lost."""
 
@@ -61,45 +65,48 @@ class Admission:
         bus: Bus,
         metrics: Metrics,
         *,
+        most_images: int = 1,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        """A tenant may send `most_images` times as many images as responses."""
         self._of = settings.tenants
+        self._most_images = most_images
         self._usual = TenantRate(rate=settings.rate, burst=settings.burst) if settings.rate else None
         self._bus = bus
         self._metrics = metrics
         self._clock = clock
         self._store: KeyValue | None = None
-        self._shares: OrderedDict[str, Share] = OrderedDict()
+        self._shares: OrderedDict[tuple[str, str], Share] = OrderedDict()
         self._fault = ""
 
     @property
     def notes(self) -> list[str]:
         return [self._fault] if self._fault else []
 
-    async def admit(self, tenant: str) -> Refused | None:
+    async def admit(self, tenant: str, kind: str = RESPONSES) -> Refused | None:
         """Count a response of the tenant, or say why it is not taken now."""
-        refused = await self.refusal(tenant)
-        if refused is None and self._rate(tenant) is not None:
-            self._share(tenant).held -= 1
+        refused = await self.refusal(tenant, kind)
+        if refused is None and self._rate(tenant, kind) is not None:
+            self._share(tenant, kind).held -= 1
         return refused
 
-    async def refusal(self, tenant: str) -> Refused | None:
+    async def refusal(self, tenant: str, kind: str = RESPONSES) -> Refused | None:
         """Why a response of the tenant is not taken now, if it is beyond the rate. Counts nothing."""
-        rate = self._rate(tenant)
+        rate = self._rate(tenant, kind)
         if rate is None:
             return None
-        share = self._share(tenant)
+        share = self._share(tenant, kind)
         if self._may_ask(share, rate):
             async with share.leasing:
                 if self._may_ask(share, rate):
-                    await self._lease(tenant, rate, share)
+                    await self._lease(tenant, kind, rate, share)
         if share.held >= 1:
             return None
         after = max(0.0, share.again - self._clock())
         self._metrics.over_rate(tenant)
         return Refused(
             reason="rate_limited",
-            message=f"tenant '{tenant}' may send {rate.rate:g} responses a second; send it again later",
+            message=f"tenant '{tenant}' may send {rate.rate:g} {kind} a second; send it again later",
             after=after,
         )
 
@@ -114,22 +121,25 @@ class Admission:
             share = self._share(tenant)
             share.held = min(share.held + 1, rate.most)
 
-    def _rate(self, tenant: str) -> TenantRate | None:
-        return self._of.get(tenant, self._usual)
+    def _rate(self, tenant: str, kind: str = RESPONSES) -> TenantRate | None:
+        rate = self._of.get(tenant, self._usual)
+        if rate is None or kind != IMAGES:
+            return rate
+        return TenantRate(rate=rate.rate * self._most_images, burst=rate.most * self._most_images)
 
-    def _share(self, tenant: str) -> Share:
-        share = self._shares.get(tenant)
+    def _share(self, tenant: str, kind: str = RESPONSES) -> Share:
+        share = self._shares.get((tenant, kind))
         if share is None:
-            share = self._shares[tenant] = Share()
+            share = self._shares[tenant, kind] = Share()
             if len(self._shares) > SHARES:
                 self._shares.popitem(last=False)
-        self._shares.move_to_end(tenant)
+        self._shares.move_to_end((tenant, kind))
         return share
 
-    async def _lease(self, tenant: str, rate: TenantRate, share: Share) -> None:
+    async def _lease(self, tenant: str, kind: str, rate: TenantRate, share: Share) -> None:
         """Take from what all gateways share. Where that cannot be asked, all is taken, and `notes` say so."""
         try:
-            share.held, share.again = await self._taken(tenant, rate)
+            share.held, share.again = await self._taken(tenant, kind, rate)
             self._fault = ""
         except nats.js.errors.NotFoundError:
             self._store = None
@@ -143,11 +153,11 @@ class Admission:
         self._fault = f"tenants' rates (gateway.admission) are not held: {why}"
         share.held = max(1, math.floor(rate.rate * LEASE_SECONDS))
 
-    async def _taken(self, tenant: str, rate: TenantRate) -> tuple[int, float]:
+    async def _taken(self, tenant: str, kind: str, rate: TenantRate) -> tuple[int, float]:
         """How many, and before when there are no more."""
         if self._store is None:
             self._store = await self._bus.js.key_value(ADMISSION_BUCKET)
-        key = digest("admission", tenant)[:32]
+        key = digest("admission", kind, tenant)[:32]
         for _ in range(RACES):
             now = self._clock()
             level, revision = await _level(self._store, key)

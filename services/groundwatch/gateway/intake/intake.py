@@ -141,7 +141,7 @@ class Intake:
         """Whether nothing is taken for now, since it is not known what was erased, or recorded long ago."""
         return bool(self._erased.problem or self._known.problem)
 
-    def _gone(self, response: ResponseRecorded) -> Refused | None:
+    def gone(self, response: ResponseRecorded) -> Refused | None:
         """Why a response is not taken although it is right: it, its tenant or an image of it was erased.
 
         While nobody knows what was erased, or recorded long ago, nothing is taken.
@@ -153,7 +153,7 @@ class Intake:
         return None
 
     def _unknown(self, response: ResponseRecorded) -> Refused | None:
-        if gone := self._gone(response):
+        if gone := self.gone(response):
             return gone
         for protocol in response.protocols:
             if protocol not in registry.names():
@@ -280,7 +280,7 @@ class Intake:
             async with bounded():
                 while digests is None or isinstance(digests, Refused):
                     try:
-                        digests = self._gone(response) or await self.attachments.digests(submission)
+                        digests = self.gone(response) or await self.attachments.digests(submission)
                     except TransientError as error:
                         digests = Refused(id=response.id, reason="unavailable", message=str(error))
                     if isinstance(digests, Refused):

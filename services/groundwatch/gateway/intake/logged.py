@@ -33,6 +33,18 @@ from groundwatch.runtime.telemetry.metrics import Metrics
 
 LONGEST_ID = 256
 
+UNKNOWN = "unknown"
+"""The model of a call that is declined since nobody said which model it was."""
+
+NOT_LOST = frozenset({"failed", "tool_call"})
+"""Reasons of calls that have no answer to judge: nobody has to mend anything."""
+
+INCOMPLETE = frozenset({"no_span", "no_request", "no_response"})
+"""Reasons of calls of which a part never came."""
+
+SETTLED = frozenset({"conflict", "erased", "other_tenant"})
+"""Reasons for which a call must not be recorded as declined either."""
+
 TOGETHER = 16
 """Calls of one request that are recorded at once."""
 
@@ -112,6 +124,27 @@ def submission_of(
         sender=caller.sender,
         declined=conversation.left_out[0] if declined else "",
     )
+
+
+def _declined(call: Conversation | Unreadable, refused: Refused, caller: Caller, name: str) -> Submission:
+    """A call that could not be taken as it is: that there was one, and why nobody judges it."""
+    reason: str = refused.reason
+    tags: dict[str, str] = {}
+    if isinstance(call, Unreadable):
+        reason, name = call.reason, call.id[:LONGEST_ID] or name
+    else:
+        ids = {TRACE_TAG: call.trace_id, SPAN_TAG: call.span_id}
+        name, tags = id_of(call), {tag: value for tag, value in ids.items() if value}
+        if refused.field in ("model", "answer"):
+            reason = next(iter(call.left_out), f"no_{refused.field}")
+    response = ResponseRecorded(
+        id=name,
+        model=call.model[:LONGEST_ID] or UNKNOWN,
+        answer="",
+        tags=tags,
+        tenant=caller.only or "default",
+    )
+    return Submission(response=response, sender=caller.sender, declined=reason)
 
 
 def id_of(conversation: Conversation) -> str:
@@ -199,6 +232,32 @@ class LoggedCalls:
                 self._metrics.images_left_out.labels(reason).inc(times)
         for reason in dict.fromkeys(call.left_out):
             self._note(reason)
+        return ended
+
+    async def record_acknowledged(
+        self, call: Conversation | Unreadable, caller: Caller, source: Source, *, name: str
+    ) -> Recorded | Refused:
+        """Record a call that was acknowledged before it was read whole, for the tenant `caller` is of.
+
+        What is refused for good is recorded as declined, under its id, or else as `name`; the log says why.
+        """
+        if isinstance(call, Conversation):
+            ended = await self.record(call, caller, source)
+            if not isinstance(ended, Refused) or ended.passing or ended.reason in SETTLED:
+                return ended
+        else:
+            ended = Refused(id=call.id[:LONGEST_ID] or name, reason="malformed", message=call.message)
+        if isinstance(call, Conversation) or call.reason not in NOT_LOST:
+            declined = await self._record(lambda: _declined(call, ended, caller, name))
+            if isinstance(declined, Refused) and declined.reason != "conflict":
+                return declined
+            if isinstance(declined, Refused) or declined.status == "duplicate":
+                # A half that came again, of a call that had been recorded.
+                self.count(source, "duplicate")
+                return Recorded(id=declined.id, status="duplicate")
+        if isinstance(call, Unreadable):
+            self.count(source, "incomplete" if call.reason in INCOMPLETE else "unreadable")
+        logger.warning(f"gateway.{source}", id=ended.id, tenant=caller.only, reason=ended.message)
         return ended
 
     async def record_all(

@@ -1,8 +1,10 @@
 """What becomes of the spans and log records of one request."""
 
 import asyncio
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Mapping, Sequence
 
+import msgspec
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
     ExportLogsPartialSuccess,
     ExportLogsServiceRequest,
@@ -20,10 +22,14 @@ from groundwatch.conversations.conversation import Conversation, Unreadable
 from groundwatch.conversations.logs import LogPart, joined, read_log
 from groundwatch.conversations.spans import read_span
 from groundwatch.errors import TransientError
+from groundwatch.events import DEFAULT_TENANT
 from groundwatch.gateway.callers import Caller
 from groundwatch.gateway.core import GatewayCore
+from groundwatch.gateway.halves import Half, Head
 from groundwatch.gateway.http.replies import one_line
-from groundwatch.gateway.intake.results import Recorded, Refused
+from groundwatch.gateway.intake.logged import NOT_LOST
+from groundwatch.gateway.intake.results import OverRate, Recorded, Refused
+from groundwatch.gateway.joining import Family, Joiner
 from groundwatch.gateway.otlp.decoding import (
     attributes_of,
     event_name,
@@ -32,15 +38,18 @@ from groundwatch.gateway.otlp.decoding import (
     spans_of,
     value_of,
 )
-from groundwatch.gateway.otlp.joining import Half, Joining
 from groundwatch.gateway.otlp.repeats import Repeats
-from groundwatch.runtime.telemetry.logs import logger
+from groundwatch.keys import digest
 
 PAUSE = 64
 """Spans that are read before others have a turn."""
 
-NOT_LOST = frozenset({"failed", "tool_call"})
-"""Reasons of calls that have no answer to judge: nobody has to mend anything."""
+SPAN, ASKED, ANSWERED = "span", "asked", "answered"
+"""What halves hold: the span of the call, messages to the model, messages of the model."""
+
+_ENCODER = msgspec.msgpack.Encoder()
+_SPAN = msgspec.msgpack.Decoder(Conversation)
+_LOG = msgspec.msgpack.Decoder(LogPart)
 
 
 class Receiver:
@@ -50,10 +59,25 @@ class Receiver:
     come again, and what was recorded is recorded once.
     """
 
-    def __init__(self, core: GatewayCore) -> None:
+    def __init__(self, core: GatewayCore, joiner: Joiner) -> None:
         self._logged = core.logged
+        self._intake = core.intake
         self._repeats = Repeats()
-        self.joining = Joining(core.bus, core.settings.logged_calls, self._join)
+        self._joiner = joiner
+        settings = core.settings.logged_calls
+        self._family = joiner.add(
+            Family(
+                source="otlp",
+                whole=_is_whole,
+                read=_read_joined,
+                record=self._record_joined,
+                wait=settings.join_wait,
+                timeout=settings.join_timeout,
+                crowded=settings.join_wait,
+                rated=True,
+                remembered=True,
+            )
+        )
 
     async def traces(self, request: ExportTraceServiceRequest, caller: Caller) -> ExportTraceServiceResponse:
         calls: list[Conversation | Unreadable] = []
@@ -65,7 +89,7 @@ class Receiver:
             if read is None:
                 self._logged.count("otlp", "ignored")
             elif isinstance(read, Conversation) and _is_half(read):
-                lost += await self._keep(scope, span, read, caller)
+                lost += await self._keep(_half(read, SPAN, caller))
             else:
                 calls.append(read)
         rejected = lost + await self._record(calls, caller)
@@ -88,46 +112,42 @@ class Receiver:
             elif (whole := _whole(read)) is not None:
                 calls.append(whole)
             else:
-                lost += await self._keep(scope, record, read, caller)
+                lost += await self._keep(_half(read, "", caller))
         rejected = lost + await self._record(calls, caller)
         if not rejected:
             return ExportLogsServiceResponse()
         told = ExportLogsPartialSuccess(rejected_log_records=len(rejected), error_message=rejected[0])
         return ExportLogsServiceResponse(partial_success=told)
 
-    async def _keep(
-        self, scope: str, message: Span | LogRecord, read: Conversation | LogPart, caller: Caller
-    ) -> list[str]:
+    async def _keep(self, half: Half) -> list[str]:
         """Keep a half of a call; in the list why it is lost, if it is."""
-        is_span = isinstance(message, Span)
-        half = Half(tenant=caller.only, scope=scope, is_span=is_span, data=message.SerializeToString())
-        problem = await self.joining.keep(half, read.trace_id, read.span_id)
-        if problem:
-            self._logged.count("otlp", "refused")
-        return [problem] if problem else []
+        kept = await self._joiner.keep(self._family, half)
+        if not isinstance(kept, Refused):
+            return []
+        if kept.passing:
+            raise OverRate(kept) if kept.reason == "rate_limited" else TransientError(kept.message)
+        self._logged.count("otlp", "refused")
+        self._intake.refuse(kept)
+        return [_line(kept)]
 
-    async def _join(self, halves: list[Half], caller: Caller) -> bool:
-        """Record the call that halves tell of; whether that is done with."""
-        span: Conversation | None = None
-        parts: list[LogPart] = []
-        for half in halves:
-            if half.is_span:
-                of_span = _span(half.scope, Span.FromString(half.data))
-                span = of_span if isinstance(of_span, Conversation) else span
-            elif isinstance(part := _log(half.scope, LogRecord.FromString(half.data)), LogPart):
-                parts.append(part)
-        call = joined(span, parts)
-        try:
-            lines = await self._record([call], caller)
-        except TransientError:
-            return False
-        if lines:
-            logger.warning("gateway.otlp", tenant=caller.only or "", reason=lines[0])
-        return True
+    async def _record_joined(
+        self, call: Conversation | Unreadable, caller: Caller, name: str
+    ) -> Recorded | Refused:
+        if isinstance(call, Unreadable) and call.reason in NOT_LOST:
+            self._logged.count("otlp", "ignored")
+            return Refused(id=call.id, reason="malformed", message=call.message)
+        tenant = _repeating(caller)
+        if isinstance(call, Conversation) and not self._repeats.kept([call], tenant):
+            self._logged.count("otlp", "duplicate")
+            return Recorded(id=call.id, status="duplicate")
+        ended = await self._logged.record_acknowledged(call, caller, "otlp", name=name)
+        if isinstance(ended, Recorded) and isinstance(call, Conversation):
+            self._repeats.recorded(call, tenant)
+        return ended
 
     async def _record(self, calls: Sequence[Conversation | Unreadable], caller: Caller) -> list[str]:
         """Why some were rejected for good, one line each."""
-        tenant = caller.only or ""
+        tenant = _repeating(caller)
         whole = [call for call in calls if isinstance(call, Conversation)]
         kept = self._repeats.kept(whole, tenant)
         self._logged.count("otlp", "duplicate", len(whole) - len(kept))
@@ -144,6 +164,36 @@ class Receiver:
 def _is_half(call: Conversation) -> bool:
     """Whether log records may have what the span lacks."""
     return not call.answer and not call.references and bool(call.trace_id and call.span_id)
+
+
+def _half(read: Conversation | LogPart, part: str, caller: Caller) -> Half:
+    """What was read of a span or a log record, to be joined with the rest of its call."""
+    tenant, body = caller.only or DEFAULT_TENANT, _ENCODER.encode(read)
+    if isinstance(read, Conversation):
+        sides = {SPAN: True, ASKED: bool(read.prompt or read.images), ANSWERED: False}
+    else:
+        sides = {SPAN: False, ASKED: bool(read.inputs), ANSWERED: bool(read.outputs)}
+    return Half(
+        key=digest(tenant, read.trace_id, read.span_id)[:32],
+        part=part or hashlib.sha256(body).hexdigest()[:32],
+        head=Head(tenant, f"{read.trace_id}:{read.span_id}"),
+        holds=tuple(side for side, there in sides.items() if there),
+        body=body,
+    )
+
+
+def _is_whole(sides: frozenset[str]) -> bool:
+    return sides >= {SPAN, ASKED, ANSWERED}
+
+
+def _read_joined(head: Head, bodies: Mapping[str, bytes]) -> Conversation | Unreadable:
+    span = _SPAN.decode(bodies[SPAN]) if SPAN in bodies else None
+    return joined(span, [_LOG.decode(body) for part, body in bodies.items() if part != SPAN])
+
+
+def _repeating(caller: Caller) -> str:
+    """Among whose calls a repeat is looked for."""
+    return caller.only or DEFAULT_TENANT
 
 
 def _whole(part: LogPart) -> Conversation | None:

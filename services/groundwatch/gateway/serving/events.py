@@ -32,7 +32,7 @@ TAGS = {
 """KServe's attributes of an event, and the tags that a response has of them."""
 
 
-class Half(msgspec.Struct, frozen=True, kw_only=True):
+class Event(msgspec.Struct, frozen=True, kw_only=True):
     """A request, or a response to one, that was logged under `id`. `body` is as it travelled."""
 
     id: str
@@ -58,7 +58,7 @@ _ONE = msgspec.json.Decoder(_Structured)
 _RAW = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-def read_events(media_type: str, headers: Mapping[str, str], body: bytes) -> list[Half | Refused] | Refused:
+def read_events(media_type: str, headers: Mapping[str, str], body: bytes) -> list[Event | Refused] | Refused:
     """The events of a request, each read or refused on its own; a refusal of all where none can be told."""
     if media_type == BATCH:
         try:
@@ -75,13 +75,13 @@ def read_events(media_type: str, headers: Mapping[str, str], body: bytes) -> lis
     return [_binary(headers, body)]
 
 
-def _binary(headers: Mapping[str, str], body: bytes) -> Half | Refused:
+def _binary(headers: Mapping[str, str], body: bytes) -> Event | Refused:
     """Attributes stand in headers, percent-encoded where they are not ASCII."""
     said = {name: unquote(headers.get(f"ce-{name}", "")) for name in ("specversion", "id", "type", *TAGS)}
-    return _half(said, body)
+    return _event(said, body)
 
 
-def _structured(text: bytes) -> Half | Refused:
+def _structured(text: bytes) -> Event | Refused:
     try:
         event = _ONE.decode(text)
         body = base64.b64decode(event.data_base64, validate=True) if event.data_base64 else bytes(event.data)
@@ -90,10 +90,10 @@ def _structured(text: bytes) -> Half | Refused:
             body = msgspec.json.decode(body, type=str).encode()
     except (*UNDECODED, binascii.Error) as error:
         return Refused(reason="malformed", message=f"not an event of CloudEvents 1.0: {error}")
-    return _half({name: getattr(event, name) for name in ("specversion", "id", "type", *TAGS)}, body)
+    return _event({name: getattr(event, name) for name in ("specversion", "id", "type", *TAGS)}, body)
 
 
-def _half(said: Mapping[str, str], body: bytes) -> Half | Refused:
+def _event(said: Mapping[str, str], body: bytes) -> Event | Refused:
     name = said["id"]
     side = SIDES.get(said["type"])
     if not name or len(name) > LONGEST_ID:
@@ -113,4 +113,4 @@ def _half(said: Mapping[str, str], body: bytes) -> Half | Refused:
     tags = {
         tag: said[key][:LONGEST_TAG] for key, tag in TAGS.items() if said[key] and said[key].isprintable()
     }
-    return Half(id=name, side=side, body=body, tags=tags)
+    return Event(id=name, side=side, body=body, tags=tags)

@@ -11,14 +11,15 @@ from groundwatch.gateway.http.bodies import TooLarge, body_of
 from groundwatch.gateway.http.middleware import caller_of
 from groundwatch.gateway.http.replies import json, media_type, one_line, problem, refused
 from groundwatch.gateway.intake.results import Refused
+from groundwatch.gateway.joining import Joiner
 from groundwatch.gateway.serving.events import BATCH, read_events
-from groundwatch.gateway.serving.halves import Ended, Halves
+from groundwatch.gateway.serving.exchanges import Ended, Exchanges
 
 
 class CloudEventRoutes:
-    def __init__(self, core: GatewayCore, halves: Halves) -> None:
+    def __init__(self, core: GatewayCore, joiner: Joiner) -> None:
         self._core = core
-        self._halves = halves
+        self._exchanges = Exchanges(core, joiner)
 
     def routes(self) -> list[Route]:
         return [Route("/v1/cloudevents", self.post_events, methods=["POST"])]
@@ -43,7 +44,7 @@ class CloudEventRoutes:
                 self._core.logged.count("kserve", "refused")
                 ended.append(self._core.intake.refuse(event))
             else:
-                ended.append(await self._halves.take(event, caller, tenant))
+                ended.append(await self._exchanges.take(event, caller, tenant))
         if kind == BATCH:
             return json([_told(one) for one in ended])
         [one] = ended

@@ -122,8 +122,8 @@ class LoggedCallsSettings(Section):
 
     `without_image` says what becomes of a call whose image the logging library left out: `decline` records it
     with every protocol declined, its reason that of the library; `record` judges what can be judged.
-    A span without messages waits `join_wait` for the log records that may have them, and these wait
-    `join_timeout` for their span.
+    Of a call whose messages are logged apart from its span, more is waited for until `join_wait` after the
+    last part when it is whole, and until `join_timeout` after the first when it is not.
     """
 
     without_image: Literal["decline", "record"] = "decline"
