@@ -136,6 +136,14 @@ async def test_what_cannot_be_read_is_counted_and_nothing_is_raised(callbacks: A
     assert callbacks._recorder.lost == {"unreadable": 2}
 
 
+async def test_an_answer_whose_request_could_not_be_kept_is_counted(callbacks: Any) -> None:
+    for path in ("/v1/chat/completions", "/v1/embeddings"):
+        request = Request({"type": "http", "path": path, "headers": [], "server": ("router", 80)})
+        callbacks.pre_request(request, None, None)
+        callbacks.post_request(request, bytearray(b'{"choices": []}'))
+    assert callbacks._recorder.lost == {"unreadable": 1}
+
+
 @pytest.mark.parametrize(
     ("address", "said"), [("", "set GROUNDWATCH_URL"), ("ftp://gateway", "is no address of a gateway")]
 )
