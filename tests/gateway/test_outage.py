@@ -90,6 +90,19 @@ async def test_what_was_refused_while_nats_was_away_is_not_recorded_later(gatewa
     assert (await sent(gateway, response(id="named", answer="Corrected."))).status_code == 202
 
 
+async def test_a_gateway_stays_among_those_that_traffic_is_sent_to(gateway, server, response):
+    """NATS is away for all gateways: taken out, senders would be refused a connection, and told nothing."""
+    await killed(gateway, server)
+    reply = await gateway.http.get("/readyz")
+    assert (reply.status_code, reply.json()["ready"]) == (200, True)
+    assert "gateway: not connected to NATS" in reply.json()["notes"]
+    refused = await gateway.post(response())
+    assert refused.status_code == 503 and int(refused.headers["retry-after"]) > 0
+    assert (await gateway.http.get("/healthz")).status_code == 200
+    await back(gateway, server)
+    assert "gateway: not connected to NATS" not in (await gateway.http.get("/readyz")).text
+
+
 async def test_of_what_was_sent_and_not_answered_the_truth_is_told(gateway, server, response):
     with frozen(server.pid):
         told = (reply := await gateway.post(anonymous(response))).json()

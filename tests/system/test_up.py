@@ -1,13 +1,28 @@
-"""Models of our own Triton: what is told while they load."""
+"""The whole system on one machine: room on the disk, when it is ready, and what is told while models load."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import io
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
 
+import httpx
 import pytest
+from tests.support.command_line import CommandLine
 
 from groundwatch.cli.output import loading_shown
+from groundwatch.errors import UsageError
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.provisioning import provision
+from groundwatch.runtime.local.servers import NatsServer, free_port
 from groundwatch.runtime.local.triton_server import LoadProgress
+from groundwatch.runtime.settings import CacheSettings, NatsSettings, Settings
+from groundwatch.runtime.settings.gateway import GatewaySettings
+from groundwatch.system.connecting import ADDRESS_FILE
+from groundwatch.system.up import little_room, whole_system
 from groundwatch.terminal import Console
 
 
@@ -37,3 +52,70 @@ def test_loading_is_told_model_by_model(terminal: bool) -> None:
         "loaded a (1 of 2 models loaded after 3 s)",
         "loaded b[/x] (2 of 2 models loaded after 3 s)",
     ]
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own, small, that can be made smaller."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounting = subprocess.run(
+        ("mount", "-t", "tmpfs", "-o", "size=400m", "tmpfs", str(place)), capture_output=True
+    )
+    if mounting.returncode:
+        pytest.skip(f"needs the right to mount: {mounting.stderr.decode().strip()}")
+    yield place
+    subprocess.run(("umount", "--lazy", str(place)), check=True)
+
+
+HERE = Settings(gateway=GatewaySettings(port=0))
+
+
+async def test_little_room_is_enough_to_start(disk: Path) -> None:
+    assert "GB free" in little_room(HERE, disk)
+    for _ in range(2):
+        async with whole_system(HERE, disk) as system:
+            # What is stored takes from what is free, and not from what the streams may hold.
+            await system.bus.js.publish("gw.recorded.live.x", bytes(1024))
+        (disk / "ballast").write_bytes(bytes(100 * 1024 * 1024))
+
+
+def test_too_little_room_is_one_line_that_says_what_is_needed(disk: Path) -> None:
+    (disk / "ballast").write_bytes(bytes(350 * 1024 * 1024))
+    done = CommandLine(disk, apart=True)("up", "--folder", disk / "data", "--port", 0)
+    assert done.returncode == 2
+    said = [line for line in done.stderr.splitlines() if "needed to start" in line]
+    assert len(said) == 1 and f"{disk / 'data'} has" in said[0] and "67 MB are needed" in said[0]
+    assert "Traceback" not in done.stderr
+
+
+async def test_limits_that_do_not_fit_are_one_line(own_server: NatsServer) -> None:
+    """A server of somebody else's, with less room than the streams are to have."""
+    bus = Bus(NatsSettings(url=own_server.url), name="provision")
+    await bus.connect()
+    try:
+        with pytest.raises(UsageError, match=r"no room for bucket gw-cache, .* larger store"):
+            await provision(bus.js, cache=CacheSettings(max_bytes=10**16))
+    finally:
+        await bus.close()
+
+
+async def test_it_is_ready_when_other_commands_find_it(tmp_path: Path) -> None:
+    address, port = tmp_path / ADDRESS_FILE, free_port()
+    settings = Settings(gateway=GatewaySettings(port=port))
+    seen: list[tuple[int, bool]] = []
+
+    async def look() -> None:
+        async with httpx.AsyncClient() as http:
+            while not seen or seen[-1][0] != 200:
+                there = address.exists()
+                with contextlib.suppress(httpx.TransportError):
+                    seen.append(((await http.get(f"http://127.0.0.1:{port}/readyz")).status_code, there))
+                await asyncio.sleep(0)
+
+    looking = asyncio.create_task(look())
+    async with whole_system(settings, tmp_path, address=address):
+        await asyncio.wait_for(looking, 10)
+    assert seen[-1] == (200, True)
+    assert (503, False) in seen
+    assert not address.exists()

@@ -35,7 +35,7 @@ from groundwatch.runtime.telemetry import logs
 from groundwatch.system.connecting import ADDRESS_FILE, data_dir, prepare, run
 from groundwatch.system.services import SERVED
 from groundwatch.system.services import serve as run_service
-from groundwatch.system.up import System, named_models, prepare_folder, whole_system, writing_address
+from groundwatch.system.up import System, little_room, named_models, prepare_folder, whole_system
 from groundwatch.terminal import Console, Live, Table, styled
 
 
@@ -62,14 +62,18 @@ def up(
 
 async def _up(settings: Settings, models: Mapping[str, ServedModel]) -> None:
     folder = data_dir(settings)
+    if little := little_room(settings, folder):
+        complain(little)
     async with contextlib.AsyncExitStack() as stack:
         with contextlib.ExitStack() as starting:
             on_progress = None
             if models:
                 words = f"starting Triton with {', '.join(models)};"
                 on_progress = starting.enter_context(loading_shown(Console(stderr=True), words))
-            system = await stack.enter_async_context(whole_system(settings, folder, models, on_progress))
-        stack.enter_context(writing_address(folder / ADDRESS_FILE, system))
+            address = folder / ADDRESS_FILE
+            system = await stack.enter_async_context(
+                whole_system(settings, folder, models, on_progress, address=address)
+            )
         nats = shown_address(system.nats_url)
         say(f"groundwatch is up: {system.gateway_url}   (NATS {nats}, data {folder})")
         say(f"  send answers   groundwatch submit FILE   or POST {system.gateway_url}/v1/responses")

@@ -54,6 +54,8 @@ class GatewayService:
         self._dynamo: Dynamo | None = None
         self._joiner: Joiner | None = None
         self._draining = False
+        self.held_back = ""
+        """Why nobody should be sent here yet, although it serves already."""
         self.core: GatewayCore | None = None
         self.app: ASGIApp | None = None
         self.port = 0
@@ -76,9 +78,8 @@ class GatewayService:
 
     async def _start(self) -> None:
         settings = self._settings.gateway
-        problems = self.problems
         self.core = core = GatewayCore(
-            self._settings, self._bus, self._metrics, self._replays, problems, self._archived
+            self._settings, self._bus, self._metrics, self._replays, self._unready, self._archived
         )
         core.telling.append(self._troubles)
         self._joiner = joiner = Joiner(core)
@@ -145,13 +146,17 @@ class GatewayService:
 
     def problems(self) -> list[str]:
         """Why nobody should be sent here rather than to another gateway. What all gateways share, such as a
-        full backlog, is none: this one says so to whoever sends, with `Retry-After`. See `notes`."""
-        found = [away] if (away := self._bus.away) else []
+        full backlog or a NATS that is away, is none: this one says so to whoever sends, with `Retry-After`.
+        See `notes`."""
+        found = [lost] if (lost := self._bus.lost) else []
         if self._server is None:
             found.append("not started")
         elif self._draining:
             found.append("going down")
         return [f"{self.name}: {why}" for why in found]
+
+    def _unready(self) -> list[str]:
+        return [*self.problems(), *([f"{self.name}: {self.held_back}"] if self.held_back else [])]
 
     def notes(self) -> list[str]:
         """What somebody should know although it is no reason to send nobody here."""
@@ -159,7 +164,7 @@ class GatewayService:
 
     def _troubles(self) -> list[str]:
         """What does not work here, or not now."""
-        found = [] if self._bus.away else self._bus.refused()
+        found = [away] if (away := self._bus.away) else self._bus.refused()
         core = self.core
         if core is not None and not self._draining and (refusal := core.backlog.refusal()):
             found.append(refusal.message)

@@ -5,7 +5,7 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from groundwatch.errors import GroundwatchError, UsageError, told_to_user
 from groundwatch.models.repository import ServedModel, found_in, missing_checkpoints, read_manifest
 from groundwatch.protocols import registry
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.provisioning import provision
+from groundwatch.runtime.delivery.provisioning import provision, reserved_bytes
 from groundwatch.runtime.local.servers import NatsServer
 from groundwatch.runtime.local.triton_server import OnProgress, TritonServer
 from groundwatch.runtime.security.private_files import make_folders, make_private, write_private
@@ -65,18 +65,28 @@ async def whole_system(
     folder: Path,
     models: Mapping[str, ServedModel] | None = None,
     on_progress: OnProgress | None = None,
+    *,
+    address: Path | None = None,
 ) -> AsyncIterator[System]:
     """Every service in this process, with our own nats-server unless settings name another.
 
     `models` are served by a Triton of our own, which tells `on_progress` what it loads. Without `archive.url`
-    there is no archive.
+    there is no archive. `address` is the file by which other commands on this machine find the system; only
+    then is it ready.
     """
+    from groundwatch.gateway.service import GatewayService
+
     registry.configure(settings.protocols, settings.prompts.folder)
     metrics = metrics_for(settings)
     async with contextlib.AsyncExitStack() as stack:
         server = None
         if not settings.nats.url:
-            server = NatsServer(folder / "nats", max_payload=settings.nats.max_payload)
+            _check_room(folder)
+            server = NatsServer(
+                folder / "nats",
+                max_payload=settings.nats.max_payload,
+                reserved=reserved_bytes(settings.cache),
+            )
             await server.start()
             stack.push_async_callback(server.stop)
             _still_wanted()
@@ -110,20 +120,33 @@ async def whole_system(
         wanted = [name for name in STAGES if name != "archive" or archived]
         services = [make_service(name, settings, bus, metrics, in_one_process=True) for name in wanted]
         services.append(RetentionService(settings, bus))
+        gateway, *others = services
+        assert isinstance(gateway, GatewayService)
+        gateway.held_back = "the system is starting"
         await stack.enter_async_context(running(services, bus))
         await _wait_ready(services)
         _still_wanted()
-        gateway = services[0]
-        port: int = getattr(gateway, "port", settings.gateway.port)
-        yield System(
+        assert gateway.core is not None
+        gateway.core.telling.append(lambda: _beside(others, bus, triton))
+        system = System(
             settings=settings,
             bus=bus,
             metrics=metrics,
             nats_url=settings.nats.url,
-            gateway_url=f"http://{settings.gateway.host}:{port}",
+            gateway_url=f"http://{settings.gateway.host}:{gateway.port}",
             server=server,
             triton=triton,
         )
+        if address is not None:
+            stack.enter_context(_writing_address(address, system))
+        gateway.held_back = ""
+        yield system
+
+
+def _beside(others: Sequence[Service], bus: Bus, triton: TritonServer | None) -> list[str]:
+    """What `/readyz` of the gateway tells of all else that is here; that NATS is away it says itself."""
+    found = [] if bus.away else problems_of(others)
+    return [*found, triton.problem] if triton is not None and triton.problem else found
 
 
 async def _wait_ready(services: list[Service]) -> None:
@@ -173,8 +196,30 @@ def prepare_folder(settings: Settings) -> Settings:
     return settings
 
 
+def _check_room(folder: Path) -> None:
+    """Raises `UsageError` where the disk is as good as full."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if (free := shutil.disk_usage(folder).free) < ROOM_BYTES:
+        raise UsageError(
+            f"{folder} has {free / 1e6:.0f} MB free, and {ROOM_BYTES / 1e6:.0f} MB are needed to start: make "
+            "room, or name another folder",
+            "folder",
+        )
+
+
+def little_room(settings: Settings, folder: Path) -> str:
+    """A line where the disk has less than the streams' limits take together; empty where it has."""
+    free, needed = shutil.disk_usage(folder).free, reserved_bytes(settings.cache)
+    if settings.nats.url or free >= needed:
+        return ""
+    return (
+        f"{folder} has {free / 1e9:.1f} GB free, and streams with a limit may take {needed / 1e9:.1f} GB: "
+        "when the disk is full, answers are refused until there is room"
+    )
+
+
 @contextlib.contextmanager
-def writing_address(path: Path, system: System) -> Iterator[None]:
+def _writing_address(path: Path, system: System) -> Iterator[None]:
     """Lets the other commands on this machine find the system while the block runs."""
     make_folders(path.parent)
     running_now = Running(nats=system.nats_url, gateway=system.gateway_url, pid=os.getpid())

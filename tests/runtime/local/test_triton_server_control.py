@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 import json
+import os
+import signal
 import stat
 import tempfile
 import threading
@@ -14,6 +17,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+import structlog
+from tests.runtime.conftest import eventually
 from tests.support.browser import open_browser
 from tests.support.triton import serving
 from tritonclient.grpc import aio
@@ -92,6 +97,54 @@ async def test_a_web_page_runs_nothing(tmp_path: Path) -> None:
     assert seen, "nothing was reached, so nothing was tried"
     assert not mark.exists()
     assert ports == [server.metrics_port]
+
+
+async def with_a_model(server: TritonServer) -> None:
+    """Serves a model whose process computes nothing."""
+    place = server.repository / "x"
+    (place / "1").mkdir(parents=True)
+    (place / "1" / "model.py").write_text(MODEL.format(mark=str(server.data_dir / "mark")))
+    (place / "config.pbtxt").write_text(
+        'name: "x" backend: "python" max_batch_size: 0\n'
+        'input [{name: "a" data_type: TYPE_FP32 dims: [1]}]\n'
+        'output [{name: "b" data_type: TYPE_FP32 dims: [1]}]\n'
+    )
+    await server.load("x")
+    assert server.processes("x")
+
+
+async def test_its_shared_memory_is_for_this_user_alone(server: TritonServer) -> None:
+    await with_a_model(server)
+    regions = server._shared_memory()
+    assert regions
+    assert {stat.S_IMODE(region.stat().st_mode) & 0o077 for region in regions} == {0}
+
+
+async def test_its_key_is_in_no_command_line(server: TritonServer) -> None:
+    said = " ".join(psutil.Process(server.pid).cmdline())
+    assert "groundwatch-key=" in said and server._key not in said
+    # It is in force all the same.
+    await with_a_model(server)
+
+
+async def test_killed_it_comes_back_and_says_what_ended_it(server: TritonServer) -> None:
+    await with_a_model(server)
+    (of_model,) = server.processes("x")
+    with structlog.testing.capture_logs() as logs:
+        looking = asyncio.create_task(server.look_after())
+        assert server.problem == ""
+        before = server.pid
+        # As slow to go as one with gigabytes: it holds the folder's lock, as the server does.
+        os.kill(of_model, signal.SIGSTOP)
+        server.kill()
+        await eventually(lambda: "tritonserver was ended by SIGKILL" in server.problem)
+        await eventually(lambda: not server.problem, within=60)
+        looking.cancel()
+    assert server.pid not in (None, before)
+    assert not psutil.pid_exists(of_model) or psutil.Process(of_model).status() == psutil.STATUS_ZOMBIE
+    events = [one["event"] for one in logs]
+    assert "triton.died" in events and "triton.not_restarted" not in events
+    assert not any("another groundwatch" in str(one) for one in logs)
 
 
 async def refused(call: object) -> bool:

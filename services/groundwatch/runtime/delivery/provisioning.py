@@ -40,6 +40,9 @@ from groundwatch.topology.rights import streams_of
 
 CACHE = CacheSettings()
 
+NO_ROOM = (10023, 10047)
+"""What a server says whose store, or disk, is smaller than the limits of its streams together."""
+
 Change = Literal["created", "updated", "unchanged"]
 
 
@@ -49,6 +52,12 @@ class Provisioned(msgspec.Struct, frozen=True):
     kind: str
     name: str
     change: Change
+
+
+def reserved_bytes(cache: CacheSettings = CACHE) -> int:
+    """What a server sets aside for streams and buckets that have a limit, from the start."""
+    buckets = sum(spec.max_bytes or cache.max_bytes for spec in BUCKETS if spec.max_bytes or spec.drop_old)
+    return buckets + sum(spec.max_bytes for spec in STREAMS)
 
 
 async def provision(
@@ -276,14 +285,20 @@ _COMPARED = (
 async def _put_stream(
     js: JetStreamContext, kind: str, name: str, wanted: StreamConfig, found: StreamConfig | None
 ) -> Provisioned:
-    if found is None:
-        await js.add_stream(wanted)
-        return Provisioned(kind, name, "created")
-    wanted = wanted.evolve(metadata=own_metadata(found) or None)
-    if _same(found, wanted, _COMPARED):
-        return Provisioned(kind, name, "unchanged")
-    await js.update_stream(wanted)
-    return Provisioned(kind, name, "updated")
+    if found is not None:
+        wanted = wanted.evolve(metadata=own_metadata(found) or None)
+        if _same(found, wanted, _COMPARED):
+            return Provisioned(kind, name, "unchanged")
+    try:
+        await (js.add_stream if found is None else js.update_stream)(wanted)
+    except nats.js.errors.APIError as error:
+        if error.err_code not in NO_ROOM:
+            raise
+        raise ProvisionRefused(
+            f"NATS has no room for {kind} {name}, which may take {(wanted.max_bytes or 0) / 1e9:.1f} GB "
+            f"({error.description}): give JetStream a larger store, or this a lower limit"
+        ) from error
+    return Provisioned(kind, name, "created" if found is None else "updated")
 
 
 async def _put_consumer(js: JetStreamContext, spec: ConsumerSpec, replicas: int) -> Provisioned:

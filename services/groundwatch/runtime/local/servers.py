@@ -23,6 +23,7 @@ import psutil  # type: ignore[import-untyped]
 
 from groundwatch.addresses import shown_address
 from groundwatch.errors import MissingExtraError, UsageError
+from groundwatch.runtime.delivery.provisioning import reserved_bytes
 from groundwatch.runtime.security.private_files import make_private
 from groundwatch.runtime.telemetry.logs import logger
 
@@ -198,8 +199,15 @@ class NatsServer(ChildServer):
     """
 
     def __init__(
-        self, data_dir: Path, *, port: int = 0, max_payload: int = 8 * 1024 * 1024, monitored: bool = False
+        self,
+        data_dir: Path,
+        *,
+        port: int = 0,
+        max_payload: int = 8 * 1024 * 1024,
+        monitored: bool = False,
+        reserved: int | None = None,
     ) -> None:
+        """`reserved` bytes are set aside for limits of streams, however little room there is."""
         super().__init__(
             "nats-server",
             data_dir,
@@ -213,6 +221,7 @@ class NatsServer(ChildServer):
         self._token = secrets.token_hex(24)
         self.name = f"groundwatch-{os.getpid()}-{self.port}"
         self._max_payload = max_payload
+        self._reserved = reserved_bytes() if reserved is None else reserved
 
     @property
     def url(self) -> str:
@@ -272,12 +281,20 @@ class NatsServer(ChildServer):
             "port": self.port,
             "authorization": {"token": self._token},
             "max_payload": self._max_payload,
-            "jetstream": {"store_dir": str(self.data_dir)},
+            "jetstream": {"store_dir": str(self.data_dir), "max_file_store": self._most_stored()},
             "log_file": str(self.log),
             "logfile_size_limit": 10_000_000,
             "logfile_max_num": 3,
             **({"http": f"127.0.0.1:{self.monitor_port}"} if self.monitor_port else {}),
         }
+
+    def _most_stored(self) -> int:
+        """Three quarters of what is free beside what is stored, but never less than the streams' limits: by
+        itself the server would not count what is stored, and refuse to make streams on a small disk. A disk
+        that is full refuses what comes, by itself.
+        """
+        stored = sum(path.stat().st_size for path in self.data_dir.rglob("*") if path.is_file())
+        return stored + max(shutil.disk_usage(self.data_dir).free * 3 // 4, self._reserved)
 
     async def _answers(self) -> bool:
         import nats

@@ -102,6 +102,8 @@ class TritonServer(ChildServer):
         self._cache_bytes = cache_bytes
         self._connected: Any = None
         self._started = False
+        self.problem = ""
+        """Why models are not served, while they are not and it is being mended."""
 
     @property
     def url(self) -> str:
@@ -126,13 +128,15 @@ class TritonServer(ChildServer):
             raise MissingExtraError("tritonclient", "models")
         if absent := missing_checkpoints(self.models):
             raise UsageError(f"there is no checkpoint {absent[0]}")
-        self._lock_folder()
+        if self._lock is None:
+            self._lock_folder()
         try:
             write_repository(self.repository, self.models, paths=package_paths())
             self._clear_shared_memory()
             await self._wait_for_port()
             await self._launch(root)
             await self._until_ready(self._answers, READY_SECONDS)
+            self._conceal_key()
             await self._load_all(on_progress)
         except BaseException:
             await self.stop()
@@ -142,6 +146,7 @@ class TritonServer(ChildServer):
     async def load(self, name: str) -> None:
         """Load the repository's model of this name, or load it anew. Raises `UsageError` with the reason."""
         await self._manage(name, "load")
+        self._keep_shared_memory_private()
 
     async def _load_all(self, on_progress: OnProgress | None) -> None:
         began, done = time.monotonic(), 0
@@ -207,8 +212,13 @@ class TritonServer(ChildServer):
 
     async def stop(self) -> None:
         """Stop the child and the models' processes by their ids, and wait for them."""
-        of_models = self.processes()
+        await self._clear_away()
+        self._release_folder()
+
+    async def _clear_away(self) -> None:
         if (leader := await self._end()) is not None:
+            # The models' processes outlive a server that died, and hold the folder's lock as it did.
+            of_models = _group_of(leader)
             _kill_group(leader)
             await _gone(of_models)
             self._clear_shared_memory()
@@ -216,33 +226,48 @@ class TritonServer(ChildServer):
             await self._connected.close()
             self._connected = None
         shutil.rmtree(self._socket_folder, ignore_errors=True)
-        self._release_folder()
 
     async def restart(self) -> None:
-        """Start again on the same ports, after the child has died."""
-        await self.stop()
+        """Start again on the same ports, after the child has died. The folder stays ours meanwhile."""
+        await self._clear_away()
         await self.start()
 
     async def look_after(self) -> None:
         """Start the server again when it dies, and load a model again whose process died. Never ends."""
         while True:
-            with contextlib.suppress(TimeoutError):
+            try:
                 status = await asyncio.wait_for(self.wait(), LOOK_SECONDS)
-                logger.error("triton.died", status=status, log=str(self.log))
-                try:
-                    await self.restart()
-                except UsageError as error:
-                    logger.error("triton.not_restarted", error=str(error))
-                    await asyncio.sleep(RESTART_PAUSE)
-                continue
-            for name in tuple(self.models):
-                # It may be retired while Triton is asked.
-                if self.pid is not None and await self._died(name) and name in self.models:
-                    logger.error("triton.model_died", model=name, log=str(self.log))
-                    with contextlib.suppress(UsageError):
-                        # Triton would not load anew what it takes for loaded.
-                        await self.unload(name)
-                        await self.load(name)
+            except TimeoutError:
+                self._keep_shared_memory_private()
+                for name in tuple(self.models):
+                    await self._look_at(name)
+            else:
+                await self._start_again(_ended(status))
+
+    async def _start_again(self, why: str) -> None:
+        """Try until it is back; what ended it stays the first reason that is told."""
+        logger.error("triton.died", why=why, log=str(self.log))
+        self.problem = f"triton: {why}, and is started again; see {self.log}"
+        while self.problem:
+            try:
+                await self.restart()
+                self.problem = ""
+            except UsageError as error:
+                logger.error("triton.not_restarted", why=why, error=str(error))
+                self.problem = f"triton: {why}, and does not start again: {error}"
+                await asyncio.sleep(RESTART_PAUSE)
+
+    async def _look_at(self, name: str) -> None:
+        # It may be retired while Triton is asked.
+        if self.pid is None or not await self._died(name) or name not in self.models:
+            return
+        logger.error("triton.model_died", model=name, log=str(self.log))
+        self.problem = f"triton: the process of model '{name}' ended, and is started again; see {self.log}"
+        with contextlib.suppress(UsageError):
+            # Triton would not load anew what it takes for loaded.
+            await self.unload(name)
+            await self.load(name)
+            self.problem = ""
 
     async def _manage(self, name: str, action: str) -> None:
         from tritonclient.utils import InferenceServerException
@@ -311,6 +336,20 @@ class TritonServer(ChildServer):
                 env=environment(root),
             )
 
+    def _conceal_key(self) -> None:
+        """Write over the key in the child's command line, which every user of this machine can read."""
+        secret = self._key.encode()
+        try:
+            fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+            start, end = map(int, fields[45:47])
+            with Path(f"/proc/{self.pid}/mem").open("r+b", buffering=0) as memory:
+                memory.seek(start)
+                if (at := memory.read(end - start).find(secret)) >= 0:
+                    memory.seek(start + at)
+                    memory.write(b"*" * len(secret))
+        except (OSError, ValueError) as error:
+            logger.warning("triton.key_in_command_line", error=repr(error))
+
     async def _answers(self) -> bool:
         from tritonclient.utils import InferenceServerException
 
@@ -325,9 +364,17 @@ class TritonServer(ChildServer):
 
     def _clear_shared_memory(self) -> None:
         """What a killed server could not take away itself."""
-        if _SHARED_MEMORY.is_dir():
-            for path in _SHARED_MEMORY.glob(f"{self._prefix}*"):
-                path.unlink(missing_ok=True)
+        for path in self._shared_memory():
+            path.unlink(missing_ok=True)
+
+    def _keep_shared_memory_private(self) -> None:
+        """Images and answers pass through it; Triton lets every user read it, whatever the umask."""
+        for path in self._shared_memory():
+            with contextlib.suppress(FileNotFoundError):
+                path.chmod(0o600)
+
+    def _shared_memory(self) -> list[Path]:
+        return list(_SHARED_MEMORY.glob(f"{self._prefix}*")) if _SHARED_MEMORY.is_dir() else []
 
 
 def _reason(body: str) -> str:
@@ -337,6 +384,24 @@ def _reason(body: str) -> str:
         if found and not name.startswith(" "):
             return rest
     return body.strip()[:500]
+
+
+def _ended(status: int) -> str:
+    """In words, how a process that should not have ended did."""
+    if status >= 0:
+        return f"tritonserver ended with status {status}"
+    name = signal.Signals(-status).name
+    return f"tritonserver was ended by {name}{' (out of memory?)' if name == 'SIGKILL' else ''}"
+
+
+def _group_of(leader: int) -> list[int]:
+    """Ids of the processes of a group, its leader's own left out."""
+    found = []
+    for pid in psutil.pids():
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if pid != leader and os.getpgid(pid) == leader:
+                found.append(pid)
+    return found
 
 
 def _kill_group(leader: int) -> None:
