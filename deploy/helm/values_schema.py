@@ -100,7 +100,7 @@ def values_schema() -> Schema:
                     ),
                     "drainSeconds": whole(0, 300),
                     "tokensSecret": DNS_NAME,
-                    "open": FLAG,
+                    "open": {"type": ["boolean", "null"]},
                     "login": closed(
                         {"url": text("^(https?://.+)?$"), "cookieSecret": DNS_NAME, "clientSecret": DNS_NAME}
                     ),

@@ -25,7 +25,11 @@ LLM: Object = {"llm": {"baseUrl": "https://llm.example/v1", "model": "judge", "a
 RECEIVERS: Object = {
     "outflow": {"receivers": {"collector": {"kind": "otlp-http", "url": "https://otlp.example:4318"}}}
 }
-STORED: Object = {**LLM, "settings": {"archive": {"url": "s3://bucket/groundwatch"}}}
+STORED: Object = {
+    **LLM,
+    "settings": {"archive": {"url": "s3://bucket/groundwatch"}},
+    "gateway": {"tokensSecret": "tokens"},
+}
 """What production needs beside its profile."""
 EXTERNAL_NATS: Object = {
     "nats": {
@@ -105,6 +109,7 @@ CASES: dict[str, tuple[tuple[str, ...], Object]] = {
             "annotation": {"enabled": True, "replicas": 2},
             "settings": {**RECEIVERS, **STORED["settings"]},
             "gateway": {
+                "open": True,
                 "ingress": {
                     "enabled": True,
                     "host": "watch.example",
@@ -164,6 +169,7 @@ CASES: dict[str, tuple[tuple[str, ...], Object]] = {
             },
             "settings": {"archive": {"url": "s3://bucket/path"}},
             "gateway": {
+                "tokensSecret": "tokens",
                 "autoscaling": {"enabled": True, "minReplicas": 3, "maxReplicas": 9},
                 "grpc": {
                     "enabled": True,

@@ -91,6 +91,40 @@ MISSPELLED: dict[str, tuple[Object, str, str]] = {
 }
 
 UNFIT: dict[str, tuple[Object, str, str]] = {
+    # Who may, where nobody is asked.
+    "closed-to-everybody": ({"gateway": {"open": False}}, "gateway.open", "name a Secret of tokens"),
+    "open-by-ingress": (
+        {"gateway": {"ingress": {"enabled": True, "host": "watch.example"}}},
+        "gateway.ingress.enabled",
+        "say gateway.open=true",
+    ),
+    "open-by-route": (
+        {"gateway": {"httpRoute": {"enabled": True, "parentRefs": [{"name": "a"}], "hostnames": ["b.c"]}}},
+        "gateway.httpRoute.enabled",
+        "ask nobody",
+    ),
+    "open-by-grpc": (
+        {"gateway": {"grpc": {"enabled": True, "ingress": {"enabled": True, "host": "grpc.example"}}}},
+        "gateway.grpc.ingress.enabled",
+        "ask nobody",
+    ),
+    "open-by-grpc-route": (
+        {
+            "gateway": {
+                "grpc": {
+                    "enabled": True,
+                    "grpcRoute": {"enabled": True, "parentRefs": [{"name": "a"}], "hostnames": ["b.c"]},
+                }
+            }
+        },
+        "gateway.grpc.grpcRoute.enabled",
+        "ask nobody",
+    ),
+    "open-by-service": (
+        {"gateway": {"service": {"type": "LoadBalancer"}}},
+        "gateway.service.type",
+        "ask nobody",
+    ),
     # What the schema cannot say.
     "no-model": (
         {"llm": {"baseUrl": "", "model": "", "apiKey": {"secret": ""}}},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.deploy.helm.charts import LLM, template
+from tests.deploy.helm.charts import LLM, STORED, template
 from tests.deploy.helm.misuses import MISSPELLED, UNFIT, over
 
 pytestmark = pytest.mark.slow
@@ -19,3 +19,10 @@ def test_misuse_is_refused_by_name(misuse: str) -> None:
     assert done.returncode != 0
     assert not done.stdout
     assert any(named in line and why in line for line in done.stderr.splitlines()), done.stderr
+
+
+def test_production_asks_who_comes_unless_it_is_said_that_nobody_is() -> None:
+    values = {key: value for key, value in STORED.items() if key != "gateway"}
+    refused = template(("production",), values)
+    assert refused.returncode != 0 and "gateway.open: is false" in refused.stderr
+    assert template(("production",), values | {"gateway": {"open": True}}).returncode == 0

@@ -392,7 +392,7 @@ def test_people_log_in_where_the_values_say_or_at_the_ingress(tmp_path: Path) ->
         path.write_text(named(rendered(case), "ConfigMap", "settings")["data"]["groundwatch.toml"])
         told[case] = load(path, {}).gateway
     assert (told["default"].login.url, told["default"].open) == ("", True)
-    assert told["everything"].login.url == "https://watch.example"
+    assert (told["everything"].login.url, told["everything"].open) == ("https://watch.example", True)
     assert (told["auth"].login.url, told["auth"].open) == ("https://watch.example", False)
     assert [(one.name, one.role, one.tenant) for one in told["auth"].login.oidc.groups] == [
         ("quality", "reviewer", "*"),

@@ -26,6 +26,7 @@
 {{- if and .enabled (eq .host ($.Values.gateway.ingress.host)) }}{{ fail "gateway.grpc.ingress.host: is gateway.ingress.host too, whose paths are HTTP's; give gRPC a host of its own" }}{{ end -}}
 {{- end -}}
 {{- end -}}
+{{- include "groundwatch.checkAccess" . -}}
 {{- with .Values.replay.autoscaling -}}
 {{- if and .enabled (not $.Values.replay.enabled) }}{{ fail "replay.autoscaling.enabled: there is nothing to scale while replay.enabled=false" }}{{ end -}}
 {{- if and .enabled (not .prometheusUrl) }}{{ fail "replay.autoscaling.prometheusUrl: name the Prometheus that scrapes the gateways" }}{{ end -}}
@@ -190,6 +191,25 @@
 {{- end }}
 
 {{/* What leads to the gateway from outside, and how many of them there are. */}}
+{{/* Whether the gateway asks callers who they are. */}}
+{{- define "groundwatch.asksCallers" -}}
+{{- if or .Values.gateway.tokensSecret ((.Values.settings.gateway | default dict).login | default dict).oidc }}true{{ end -}}
+{{- end }}
+
+{{- define "groundwatch.checkAccess" -}}
+{{- $open := .Values.gateway.open -}}
+{{- if and (not (include "groundwatch.asksCallers" .)) (ne (toString $open) "true") -}}
+{{- $cure := "name a Secret of tokens in gateway.tokensSecret or a provider in settings.gateway.login.oidc, or say gateway.open=true" -}}
+{{- if eq (toString $open) "false" }}{{ fail (printf "gateway.open: is false, and nobody could be let in: %s" $cure) }}{{ end -}}
+{{- with .Values.gateway -}}
+{{- $ways := dict "gateway.ingress.enabled" .ingress.enabled "gateway.httpRoute.enabled" .httpRoute.enabled "gateway.grpc.ingress.enabled" .grpc.ingress.enabled "gateway.grpc.grpcRoute.enabled" .grpc.grpcRoute.enabled "gateway.service.type" (ne .service.type "ClusterIP") -}}
+{{- range $way, $leads := $ways -}}
+{{- if $leads }}{{ fail (printf "%s: leads from outside the cluster to gateways that ask nobody, where whoever comes may do everything: %s" $way $cure) }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
 {{- define "groundwatch.checkRoutes" -}}
 {{- $routes := dict "gateway.httpRoute" .Values.gateway.httpRoute "gateway.grpc.grpcRoute" .Values.gateway.grpc.grpcRoute -}}
 {{- range $place, $route := $routes -}}

@@ -96,7 +96,7 @@ of {key, engine, llm}: one without `llm` asks the stage's own. Takes its setting
 {{- $_ := set $nats "monitor_url" (join "," $servers) -}}
 {{- end -}}
 {{- $_ := set $settings "nats" (merge $nats ($settings.nats | default dict)) -}}
-{{- $gateway := dict "host" "0.0.0.0" "port" 8787 "drain_delay" .Values.gateway.drainSeconds "hosts" (include "groundwatch.gatewayHosts" . | fromJsonArray) "open" .Values.gateway.open -}}
+{{- $gateway := dict "host" "0.0.0.0" "port" 8787 "drain_delay" .Values.gateway.drainSeconds "hosts" (include "groundwatch.gatewayHosts" . | fromJsonArray) "open" (not (include "groundwatch.asksCallers" .)) -}}
 {{- if .Values.gateway.tokensSecret }}{{ $_ := set $gateway "tokens_file" "/run/secrets/groundwatch/gateway/tokens" }}{{ end -}}
 {{- $login := dict "url" (include "groundwatch.loginUrl" .) -}}
 {{- if .Values.gateway.login.cookieSecret }}{{ $_ := set $login "cookie_secret_file" "/run/secrets/groundwatch/login/cookie" }}{{ end -}}
