@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.cases import cases
@@ -56,3 +57,29 @@ def test_a_long_reply_costs_little():
 def test_the_published_reading() -> None:
     wanted = {reply: word for word in ("yes", "no") for reply in CASES[f"published_{word}"]}
     assert {reply: read_as_published(reply) for reply in wanted} == wanted
+
+
+@pytest.mark.parametrize(
+    ("reply", "answer"),
+    [
+        ("**Yes**", "yes"),
+        ("__No__", "no"),
+        ("Answer: yes", "yes"),
+        ("**Final answer:** No", "no"),
+        ('{"answer": "no"}', "no"),
+        ('{"answer": true, "why": "no cat"}', "yes"),
+        ('```json\n{"reasoning": "There is no cat.", "answer": "Yes"}\n```', "yes"),
+        ("$\\boxed{\\text{No}}$", "no"),
+        ("It may be \\boxed{yes}, but no: \\boxed{No}", "no"),
+        ("<think>No dog? No. Wait, there it is.</think>Yes.", "yes"),
+        ("I see no dog.\n</think>\n\nYes", "yes"),
+        ("Okay, the user asks about a dog. Let me look: no dog here? Wait.\n\nYes.", "yes"),
+        ("<answer>no</answer>", "no"),
+    ],
+)
+def test_what_models_put_around_a_reply_is_no_reply(reply, answer):
+    assert read_reply(reply, "Is there a dog in the image?").answer == answer
+
+
+def test_reasoning_alone_is_no_reply():
+    assert read_reply("<think>Yes, there is a dog, so").answer is None

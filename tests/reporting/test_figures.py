@@ -44,6 +44,7 @@ from groundwatch.protocols.base import Figure
 from groundwatch.protocols.chair.protocol import Caption, chair
 from groundwatch.protocols.method import Question
 from groundwatch.protocols.published import Place
+from groundwatch.protocols.questions import read_claim
 from groundwatch.protocols.vlm2.scoring import score_outcomes, tally
 from groundwatch.reporting import figures
 from groundwatch.reporting.figures import FigureReport, FigureSums, Headline
@@ -181,7 +182,9 @@ def offline(protocol: str, judged: list[tuple[object, ResponseScored]]) -> dict[
             kinds["prediction_error"] = None
             return {name: found[name] for name in ("hallu_q", "hallu_i")} | kinds  # type: ignore[return-value]
         case "pope":
-            return {name: found[name] for name in ("accuracy", "precision", "recall", "f1", "yes_ratio")}  # type: ignore[misc]
+            read = {name: found[name] for name in ("accuracy", "precision", "recall", "f1", "yes_ratio")}
+            # Here all are read; what is not counts as wrong in the first alone.
+            return {"accuracy": read["accuracy"], "accuracy_read": read.pop("accuracy"), **read}  # type: ignore[return-value]
         case "valor-object-existence":
             subset = found["object-existence"]
             return {name: subset[name] for name in ("faithfulness", "coverage")}  # type: ignore[index]
@@ -281,9 +284,22 @@ def test_old_outcomes_and_judged_ones_without_values_are_lacking():
     report.add(msgspec.structs.replace(new, id="old", values={"accuracy": 1.0}))
     report.add(unscored(response("pope", 9), "pope", Unscorable("unsure_reply"), judges=new.judges))
     (row,) = report.models()
-    assert [one.coverage for one in row.figures] == [pytest.approx(share / 3) for share in (2, 1, 1, 1, 1)]
+    assert [one.coverage for one in row.figures] == [pytest.approx(share / 3) for share in (2, 1, 1, 1, 1, 1)]
     again = msgspec.json.decode(msgspec.json.encode(row.figures), type=tuple[figures.FigureReport, ...])
     assert again == row.figures
+
+
+def test_a_reply_that_cannot_be_read_is_wrong_and_beside_that_stands_the_figure_of_those_read():
+    report = Report()
+    (_, right), *_ = [(one, outcome) for one, outcome in outcomes("pope") if outcome.score == 1]
+    report.add(right)
+    with pytest.raises(Unscorable) as unread:
+        read_claim(response("pope", 9, answer="Hard to say.", prompt="A dog?"))
+    report.add(unscored(response("pope", 9), "pope", unread.value, judges=right.judges))
+    (row,) = report.models()
+    figures = {figure.name: figure.value for figure in row.figures}
+    assert figures["accuracy"] is not None and (figures["accuracy"].value, figures["accuracy"].n) == (0.5, 2)
+    assert figures["accuracy_read"] is not None and figures["accuracy_read"].value == 1.0
 
 
 def test_models_have_ranks_among_those_of_the_same_judges():

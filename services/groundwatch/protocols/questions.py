@@ -36,6 +36,9 @@ from groundwatch.statistics.intervals import Interval, bootstrap
 
 NO_TRUTH = "no_truth"
 
+UNREAD = {"accuracy": 0.0}
+"""The values of a reply that cannot be read: as wrong as any other, so that a refusal does not pay."""
+
 CELLS = ("tp", "fp", "tn", "fn")
 RATES = ("accuracy", "precision", "recall", "f1", "yes_ratio")
 
@@ -61,7 +64,7 @@ class YesNoProtocol(EvaluationProtocol):
             raise InputError(f"{self.name} scores verified claims, not matched ones")
         claims = judged.extracted.claims
         if not claims:
-            raise Unscorable(UNREADABLE, "the reply is neither yes nor no")
+            raise Unscorable(UNREADABLE, "the reply is neither yes nor no", UNREAD)
         if len(claims) != 1 or len(judged.verdicts) != 1 or claims[0].category not in ANSWERS:
             given = f"{len(claims)} claims, {len(judged.verdicts)} verdicts"
             raise InputError(f"{given}: {self.name} has one yes or no")
@@ -73,7 +76,13 @@ class YesNoProtocol(EvaluationProtocol):
         counted = cell(said, said if right else _OTHER[said])
         values = {name: float(name == counted) for name in ("tp", "fp", "tn", "fn")}
         return Score(
-            score=float(right), values={"accuracy": float(right), "yes": float(said == "yes"), **values}
+            score=float(right),
+            values={
+                "accuracy": float(right),
+                "accuracy_read": float(right),
+                "yes": float(said == "yes"),
+                **values,
+            },
         )
 
     def extraction_step(
@@ -91,7 +100,7 @@ def read_claim(response: ResponseRecorded) -> Claim:
     """The claim of a reply, read by rule. Raises `Unscorable` with the reason why it cannot be read."""
     reading = read_reply(response.answer, response.prompt)
     if reading.answer is None:
-        raise Unscorable(reading.reason, response.answer[:200])
+        raise Unscorable(reading.reason, response.answer[:200], UNREAD)
     return claim_of(response, reading.answer)
 
 

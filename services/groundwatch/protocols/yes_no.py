@@ -1,7 +1,7 @@
 """Reading a free-form reply to a yes/no question.
 
 POPE (Li et al. 2023, section 4) asks "Is there a … in the image?" and takes the reply for yes or no. Models
-do not always say just that, so a reply is read in this order, and the first step that decides ends it:
+do not always say just that, so what it speaks is read in this order, and the first step that decides ends it:
 
 1. It refuses to look, or says nothing: unread.
 2. An announced answer ("the answer is no"): the last one.
@@ -18,6 +18,9 @@ import unicodedata
 from typing import Literal
 
 import msgspec
+
+from groundwatch.errors import UNDECODED
+from groundwatch.reading.document import read_document
 
 Answer = Literal["yes", "no"]
 
@@ -100,6 +103,10 @@ _CLAUSE = re.compile(
 )
 _READ = 4_000
 """Characters of a reply that are read: what says neither yes nor no by then is no reply to the question."""
+
+_FENCED = re.compile(r"\A\s*+```\w*+\s*+(.*?)\s*+```\s*+\Z", re.DOTALL)
+_BOXED = re.compile(r"\\boxed\{(?:\\(?:text|mathrm|mathbf|textbf)\{)?+([^{}]{0,200}+)\}")
+_KEYS = ("answer", "final_answer", "choice", "option", "result", "prediction", "response", "label", "count")
 _ASKED = re.compile(
     rf"^{_GAP}(?:is|are) there (?:an? |any |some |the )?(.+?)(?: (?:in|on|visible|present|shown)\b.*)?{_GAP}$"
 )
@@ -107,7 +114,7 @@ _ASKED = re.compile(
 
 def read_reply(reply: str, question: str = "") -> Reading:
     """Read a reply as yes or no; `question` helps where it names a thing ("Is there a dog in the image?")."""
-    text = plain_reply(reply)
+    text = plain_reply(spoken(reply))
     if not any(character.isalnum() for character in text):
         return Reading(None, EMPTY)
     if _BOTH.search(text):
@@ -136,6 +143,27 @@ def read_as_published(reply: str) -> Answer:
     """
     words = reply.split(".")[0].replace(",", "").split(" ")
     return "no" if not {"No", "not", "no"}.isdisjoint(words) else "yes"
+
+
+def spoken(reply: str) -> str:
+    """The answer of a reply without what models put around it: reasoning and marks, a JSON object with a key
+    such as `answer`, and `\\boxed{}`, of which the last counts.
+    """
+    text = read_document(reply).text.strip()
+    fenced = _FENCED.match(text)
+    if (inner := fenced[1] if fenced else text).startswith("{"):
+        try:
+            fields = msgspec.json.decode(inner)
+        except UNDECODED:
+            fields = {}
+        value = next(
+            (fields[key] for key in _KEYS if isinstance(fields.get(key), str | bool | int | float)), None
+        )
+        if value is not None:
+            return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+    # Where what is boxed was a mark of the document, its words are still in the reply.
+    boxed = _BOXED.findall(reply)
+    return boxed[-1] if boxed and any(map(str.isalnum, boxed[-1])) else text.replace("__", " ")
 
 
 def plain_reply(text: str) -> str:

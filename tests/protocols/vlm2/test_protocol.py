@@ -135,3 +135,27 @@ def test_outcomes_make_sequences(tally):
 def test_wrong_outcomes_are_told(tally, wrong, message):
     with pytest.raises(FileFormatError, match=message):
         tally(outcome("a", 1, level="coarse"), wrong)
+
+
+CHOICES = """(B)
+**B**
+Answer: B
+{"answer": "B"}
+{"answer": "B", "why": "A is wrong"}
+\\boxed{B}
+$\\boxed{\\text{B}}$
+<think>A or C? Maybe A.</think> B
+**Answer: (B)** a dog
+I choose B
+[B]"""
+
+
+@pytest.mark.parametrize("reply", CHOICES.splitlines())
+def test_a_choice_is_read_however_it_is_wrapped(reply):
+    assert is_right(reply, "B") is True
+    assert is_right(reply, "C") is False
+
+
+@pytest.mark.parametrize("reply", ['{"count": 3}', "\\boxed{3}", "<think>2 or 4?</think>3", "**three**"])
+def test_a_number_is_read_however_it_is_wrapped(reply):
+    assert is_right(reply, "3") is True

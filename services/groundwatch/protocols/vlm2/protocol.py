@@ -15,7 +15,7 @@ from groundwatch.events import ClaimsMatched, ClaimsVerified
 from groundwatch.language.tokens import NUMBER_WORDS
 from groundwatch.protocols.base import EvaluationProtocol, ExtractionRules, Score, Stage, read_figures
 from groundwatch.protocols.method import MethodSettings
-from groundwatch.protocols.yes_no import Answer, plain_reply, read_reply
+from groundwatch.protocols.yes_no import Answer, plain_reply, read_reply, spoken
 from groundwatch.section import Positive
 
 SEQUENCE, TASK, LEVEL, QUESTIONS, TRUTH = "sequence", "task", "level", "questions", "truth"
@@ -38,7 +38,9 @@ _ANNOUNCED = re.compile(r"\banswer(?: is|:| would be)[\W_]{0,8}(?:option |choice
 _NONE = re.compile(r"\b(?:none|no|not any|aren't any)\b")
 _CHOICE = re.compile(r"^[\W_]{0,4}(?:option |choice )?([a-h])(?:[\W_]|$)")
 _CHOICE_A = re.compile(r"^[\W_]{0,4}a[\W_]{0,4}(?:[).:,*]|$)")
-_BRACKETED = re.compile(r"[(\[*]([a-h])[)\]*]|\b(?:option|choice) ([a-h])\b")
+_BRACKETED = re.compile(
+    r"[(\[*]([a-h])[)\]*]|\b(?:option|choice) ([a-h])\b|\b(?:choose|chose|pick|select) ([b-h])\b"
+)
 
 
 class Vlm2(EvaluationProtocol):
@@ -93,7 +95,7 @@ def is_right(reply: str, truth: str, question: str = "") -> bool | None:
 
     What the truth is says how a reply is read. None where it gives no answer of that kind, or several.
     """
-    said, true = _plain(reply), _plain(truth).strip(" .")
+    said, true = _plain(spoken(reply)), _plain(truth).strip(" .")
     if not any(character.isalnum() for character in said):
         return None
     if true in _YES_NO:
@@ -112,7 +114,7 @@ def is_right(reply: str, truth: str, question: str = "") -> bool | None:
 
 def read_number(reply: str) -> float | None:
     """The one number that a reply gives; numbers of images ("in image 2", "the 4 photos") do not count."""
-    text = _plain(reply)
+    text = _plain(spoken(reply))
     announced = [number for word in _ANNOUNCED.findall(text) if (number := _number(word)) is not None]
     if announced:
         return announced[-1]
@@ -130,11 +132,11 @@ def read_number(reply: str) -> float | None:
 
 def read_choice(reply: str) -> str | None:
     """The letter of the option that a reply takes, in lower case."""
-    text = _plain(reply)
+    text = _plain(spoken(reply))
     announced: list[str] = [word for word in _ANNOUNCED.findall(text) if re.fullmatch("[a-h]", word)]
     if announced:
         return announced[-1]
-    bracketed: set[str] = {first or second for first, second in _BRACKETED.findall(text)}
+    bracketed: set[str] = {"".join(letters) for letters in _BRACKETED.findall(text)}
     if len(bracketed) == 1:
         return bracketed.pop()
     begins = _CHOICE.match(text)
