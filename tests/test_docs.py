@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
 import tomllib
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import pytest
 from prometheus_client.metrics import MetricWrapperBase
 
 from groundwatch.gateway.http.replies import STATUS
@@ -19,10 +23,17 @@ from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.section import Section
 from groundwatch.topology import STREAMS
 from tests.support.command_tree import leaves
+from tests.support.documented import SHELL, Block, blocks, commands, misuse, ours
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 METRIC = r"\bgroundwatch_[a-z_]+"
+NO_SETTINGS = {
+    "GROUNDWATCH_TOKEN": "of `submit`, `probe` and the SDK",
+    "GROUNDWATCH_URL": "of the SDK",
+    "GROUNDWATCH_AUTHORIZATION": "of an example for LiteLLM",
+}
+"""Variables that are no settings of a service."""
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
 
 
@@ -134,7 +145,7 @@ def test_commands_that_pages_name_can_be_typed():
         )
     ]
     assert len(named) > 100
-    assert [(*one, wrong) for one in named if (wrong := misuse(one[1], known))] == []
+    assert [(*one, why) for one in named if (why := wrong(one[1], known))] == []
 
 
 def test_each_table_and_figure_of_a_paper_has_a_command_or_a_reason():
@@ -162,21 +173,68 @@ def _inline(text: str, known: dict[str, Any]) -> list[str]:
     return [one for one in re.findall(r"`([^`\n]+)`", text) if one.split()[0] in first]
 
 
-def misuse(command: str, known: dict[str, Any]) -> str:
-    """What is wrong with a command as pages write it, with `[--option]` and `A|B`; empty where nothing is."""
-    words = re.sub(r"[][]", " ", command.partition("#")[0]).split()
-    name = next((one for n in (3, 2, 1) if (one := " ".join(words[:n])) in known), None)
-    if name is None:
-        return "no such command"
-    options = {text: one for one in known[name].params for text in (*one.opts, *one.secondary_opts)}
-    arguments = sum(not one.opts[0].startswith("-") for one in known[name].params)
-    rest = iter(words[len(name.split()) :])
-    for word in rest:
-        if word.startswith("-"):
-            if word not in options:
-                return f"no option {word}"
-            if not getattr(options[word], "is_flag", False):
-                next(rest, None)
-        elif word not in ("…", "|"):
-            arguments -= 1
-    return "too many arguments" if arguments < 0 else ""
+def wrong(command: str, known: dict[str, Any]) -> str:
+    """What is wrong with a command as pages write it in a line: `[--option]`, `A|B`, or a part."""
+    found = misuse(re.sub(r"[][]", " ", command.partition("#")[0]).split(), known)
+    return "" if re.match("Missing|BadOptionUsage", found) else found
+
+
+def test_fenced_commands_can_be_typed():
+    known = dict(leaves())
+    typed = [(command.page, words) for command in commands() if (words := ours(command)) is not None]
+    assert len(typed) > 90
+    assert [(*one, why) for one in typed if (why := misuse(one[1], known))] == []
+
+
+def test_arguments_that_a_page_gives_to_a_job_can_be_typed():
+    """The image's entry point is `groundwatch`."""
+    known = dict(leaves())
+    given = [
+        (command.page, json.loads(text))
+        for command in commands()
+        for word in command.words
+        for text in re.findall(r"\.args = (\[.*?\])", word)
+    ]
+    assert given
+    assert [(*one, why) for one in given if (why := misuse(one[1], known))] == []
+
+
+@pytest.mark.parametrize(
+    "block", [one for one in blocks() if one.language in SHELL], ids=lambda one: one.page
+)
+def test_fenced_shell_is_shell(block: Block):
+    done = subprocess.run(["bash", "-n"], input=block.text, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_can_be_typed_is_fenced_as_shell():
+    bare = [one for one in blocks() if one.language not in SHELL]
+    starts = r"^(\.venv/bin/)?(groundwatch|kubectl|helm|curl|make|nats|docker) "
+    assert [(one.page, found[0]) for one in bare if (found := re.search(starts, one.text, re.M))] == []
+
+
+def test_fenced_variables_are_settings():
+    known = {name for name, _ in settings_of(Settings)}
+    named = [
+        (command.page, name)
+        for command in commands()
+        for name in command.variables
+        if name.startswith("GROUNDWATCH_") and name not in NO_SETTINGS
+    ]
+    assert named
+    keys = ((page, name.removeprefix("GROUNDWATCH_").replace("__", ".").lower()) for page, name in named)
+    assert [one for one in keys if one[1] not in known] == []
+
+
+def test_fenced_modules_and_targets_exist():
+    makefile = (ROOT / "Makefile").read_text()
+    absent = []
+    for command in commands():
+        match command.words:
+            case ["python", "-m", "bench", name, *_] if not (ROOT / "bench" / f"{name}.py").exists():
+                absent.append((command.page, f"bench {name}"))
+            case ["python", "-m", module, *_] if module != "bench" and not find_spec(module):
+                absent.append((command.page, module))
+            case ["make", target, *_] if not re.search(rf"^{target}:", makefile, re.M):
+                absent.append((command.page, f"make {target}"))
+    assert absent == []
