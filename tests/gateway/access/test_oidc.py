@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import re
 import time
 from typing import Any
@@ -25,6 +27,7 @@ async def guarded(gateway_factory: Any, provider: Provider, tokens_file: Any, tm
     oidc = {
         "issuer": provider.issuer,
         "client_id": CLIENT_ID,
+        "timeout": 5.0,
         "client_secret_file": str(secret),
         "groups": GROUPS,
     }
@@ -144,8 +147,9 @@ async def test_clocks_may_differ_a_little(person, provider):
     assert await is_in(person)
 
 
-async def test_an_email_address_that_nobody_has_verified_is_no_name(person, provider):
-    provider.person["email_verified"] = False
+@pytest.mark.parametrize("verified", [False, "false", "False", None, 0, ""])
+async def test_an_email_address_that_nobody_has_verified_is_no_name(person, provider, verified):
+    provider.person["email_verified"] = verified
     reply = await log_in(person)
     assert reply.status_code == 403 and "verified" in reply.text
 
@@ -212,6 +216,27 @@ async def test_a_provider_that_does_not_answer_is_no_end_of_all(person, provider
     provider.broken = False
     person.http.cookies.clear()
     assert (await log_in(person)).status_code == 303
+
+
+async def test_an_endpoint_that_drips_is_given_up(person, provider, guarded):
+    async def drip(reader, writer):
+        with contextlib.suppress(ConnectionError):
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n")
+            for _ in range(400):
+                writer.write(b" ")
+                await writer.drain()
+                await asyncio.sleep(0.05)
+        writer.close()
+
+    server = await asyncio.start_server(drip, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        provider.described = {"token_endpoint": f"http://127.0.0.1:{port}/token"}
+        address = await back(person, await asked(person))
+        began = time.monotonic()
+        reply = await person.open(address)
+    assert reply.status_code == 503 and "does not answer" in reply.text
+    assert time.monotonic() - began < 15
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import socket
 import subprocess
 import sys
+import threading
 
 import boto3
 import pytest
@@ -210,3 +212,27 @@ def test_settings_that_are_wrong_are_told(changes, words):
         return
     with pytest.raises(ValueError, match=words):
         FetchSettings(**changes)
+
+
+async def test_names_whose_server_is_silent_hold_up_no_others(fetcher_factory, server, monkeypatch):
+    over = threading.Event()
+    look_up = socket.getaddrinfo
+
+    def silent(host, *args, **options):
+        if str(host).startswith("silent"):
+            over.wait(20)
+        return look_up("127.0.0.1" if str(host).endswith(".test") else host, *args, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", silent)
+    port = server.port
+    fetcher = fetcher_factory(own_names=False, allow=(f"http://*.test:{port}/",), seconds=0.5, at_once=4)
+    server.reply("/a.png")
+    try:
+        for round_ in range(3):
+            urls = [f"http://silent{round_}-{at}.test:{port}/a.png" for at in range(4)]
+            asked = (fetcher.fetch(url, f"tenant {at}", most=1_000) for at, url in enumerate(urls))
+            ended = await asyncio.gather(*asked, return_exceptions=True)
+            assert all(isinstance(one, TransientError) for one in ended)
+        assert await fetcher.fetch(f"http://images.test:{port}/a.png", "another", most=1_000) == BODY
+    finally:
+        over.set()

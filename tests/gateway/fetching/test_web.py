@@ -100,12 +100,15 @@ async def test_addresses_in_digits_are_looked_at_like_names(server, fetcher_fact
 )
 async def test_a_redirect_out_of_the_list_is_not_followed(server, fetch, location):
     server.redirect("/a.png", location.format(port=server.port))
-    with pytest.raises(InputError):
+    with pytest.raises(InputError) as told:
         await fetch(
             allow=(f"http://*.test:{server.port}/", "s3://bucket/", "file:///etc/"),
             options={"s3": {"region": "eu-west-1"}},
         )
     assert len(server.connections) == 1
+    assert "leads on" in str(told.value)
+    inner = ("169.254", "fd00", "evil", "passwd", "key", "secret")
+    assert not any(word in str(told.value) for word in inner)
 
 
 async def test_a_redirect_to_a_listed_metadata_service_is_not_followed(server, fetch):

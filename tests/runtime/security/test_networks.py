@@ -33,6 +33,7 @@ def test_others_are_not(address):
 
 
 def test_a_listed_network_is_allowed():
+    assert Networks(["::1/128"]).allowed("::1") == "::1"
     networks = Networks(["10.1.0.0/16", "fd12::/16"])
     assert networks.allowed("10.1.2.3") == "10.1.2.3"
     assert networks.allowed("::ffff:10.1.2.3") == "10.1.2.3"
@@ -55,7 +56,20 @@ def test_no_setting_allows_a_metadata_service(address):
     networks = Networks(["0.0.0.0/0", "::/0"])
     assert networks.allowed(address) is None
     if "." in address:
-        assert networks.allowed(f"::ffff:{address}") is None
+        low = int(ipaddress.IPv4Address(address))
+        high, last = low >> 16, low & 0xFFFF
+        for form in (
+            f"::ffff:{address}",
+            f"::{address}",
+            f"::ffff:0:{address}",
+            f"64:ff9b::{address}",
+            f"64:ff9b:1::{address}",
+            f"64:ff9b:1:{high:x}:{last >> 8:x}:{(last & 0xFF) << 8:x}::",
+            f"fe80::5efe:{address}",
+            f"2001:4860::200:5efe:{address}",
+            f"2002:{high:x}:{last:x}::1",
+        ):
+            assert networks.allowed(form) is None, form
 
 
 @given(st.ip_addresses())

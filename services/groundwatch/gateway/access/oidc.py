@@ -79,7 +79,7 @@ class OidcProvider:
         """Who has logged in. Raises `LoginRefused`, or `TransientError` when the provider does not answer."""
         endpoints = await self._discovered()
         try:
-            async with self._client(endpoints) as client:
+            async with asyncio.timeout(self._settings.timeout), self._client(endpoints) as client:
                 answer = await client.fetch_token(
                     endpoints.token_endpoint,
                     grant_type="authorization_code",
@@ -88,7 +88,7 @@ class OidcProvider:
                 )
         except OAuthError as error:
             raise _refused(f"the provider did not take its code: {error.error}") from error
-        except (httpx2.HTTPError, ValueError) as error:
+        except (TimeoutError, httpx2.HTTPError, ValueError) as error:
             raise TransientError(f"the provider's token endpoint does not answer: {error!r}") from error
         id_token = answer.get("id_token")
         if not isinstance(id_token, str):
@@ -125,7 +125,8 @@ class OidcProvider:
 
     def _person(self, claims: Mapping[str, Any]) -> Person:
         settings = self._settings
-        if settings.name_claim == "email" and claims.get("email_verified") is False:
+        # Some providers write it as text; where it is not said at all, they say it of all.
+        if settings.name_claim == "email" and str(claims.get("email_verified", True)).lower() != "true":
             raise _refused("the provider has not verified the email address")
         said = _claim(claims, settings.name_claim) or claims["sub"]
         name = " ".join(str(said).split())[:LONGEST_NAME]
@@ -174,11 +175,12 @@ class OidcProvider:
 
     async def _get(self, url: str) -> bytes:
         try:
-            async with httpx2.AsyncClient(timeout=self._settings.timeout) as http:
+            timeout = self._settings.timeout
+            async with asyncio.timeout(timeout), httpx2.AsyncClient(timeout=timeout) as http:
                 answer = await http.get(url)
                 answer.raise_for_status()
                 return answer.content
-        except httpx2.HTTPError as error:
+        except (TimeoutError, httpx2.HTTPError) as error:
             raise TransientError(f"the provider does not answer at {url}: {error!r}") from error
 
     def _client(self, endpoints: _Endpoints) -> Any:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import math
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +20,9 @@ from groundwatch.runtime.telemetry.metrics import Metrics
 WAIT_SECONDS = 5.0
 """How long a fetch waits for its turn before its sender is told to come again."""
 
+SILENT_SECONDS = 30.0
+"""How long a machine waits for name servers that are silent: three of them, each twice for five seconds."""
+
 SETTING = "gateway.fetch.allow"
 
 
@@ -31,12 +35,14 @@ class Fetcher:
         self._metrics = metrics
         self._allowed = AllowList(settings.allow)
         self._turns = Turns(settings.at_once)
-        # Its own, so that a name server that does not answer holds up nobody else's work.
         self._threads = ThreadPoolExecutor(settings.at_once, thread_name_prefix="fetch")
+        # A look-up that was given up holds its thread on: there are as many as can be given up meanwhile.
+        given_up = math.ceil(SILENT_SECONDS / settings.seconds)
+        self._looking_up = ThreadPoolExecutor(settings.at_once * (1 + given_up), thread_name_prefix="look-up")
         self._web = Web(
             self._allowed,
             Networks(settings.networks),
-            resolve or resolver(self._threads),
+            resolve or resolver(self._looking_up),
             at_once=settings.at_once,
             max_redirects=settings.max_redirects,
         )
@@ -50,7 +56,8 @@ class Fetcher:
 
     async def close(self) -> None:
         await self._web.close()
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._threads, self._looking_up):
+            threads.shutdown(wait=False, cancel_futures=True)
 
     def refusal(self, url: str) -> str:
         """Why this address is not fetched whatever is there; empty if it is."""

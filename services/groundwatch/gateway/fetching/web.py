@@ -12,7 +12,7 @@ import httpx
 
 from groundwatch.errors import InputError, TransientError
 from groundwatch.runtime.security.networks import Networks
-from groundwatch.runtime.security.urls import PORTS, AllowList, Url, read_location
+from groundwatch.runtime.security.urls import PORTS, AllowList, Url, read_location, shown
 from groundwatch.runtime.telemetry.logs import logger
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
@@ -158,11 +158,14 @@ class Web:
     def _follow(self, url: Url, location: str) -> Url:
         if not location.isascii() or not location.isprintable() or not location:
             raise InputError(f"{url.shown} leads on to nowhere")
-        target = read_location(url, location)
-        if target.scheme not in PORTS or not self._allowed.covers(target):
-            raise InputError(
-                f"{url.shown} leads on to {target.shown}, which gateway.fetch.allow does not cover"
-            )
+        try:
+            target = read_location(url, location)
+        except InputError:
+            target = None
+        if target is None or target.scheme not in PORTS or not self._allowed.covers(target):
+            # Where somebody else's server leads is for the operator to know, not for who named the first.
+            logger.warning("fetch.leads_on", url=url.shown, to=shown(location))
+            raise InputError(f"{url.shown} leads on to where gateway.fetch.allow does not cover")
         return target
 
 

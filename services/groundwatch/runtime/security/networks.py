@@ -49,7 +49,9 @@ _NOT_PUBLIC = tuple(
 """What the registries of special addresses (RFC 6890) name, of IPv6 within the addresses of hosts."""
 
 _HOSTS_6 = ipaddress.ip_network("2000::/3")
-_NAT64 = (ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Network("64:ff9b:1::/48"))
+_NAT64_LOCAL = ipaddress.IPv6Network("64:ff9b:1::/48")
+_ENDING = tuple(map(ipaddress.IPv6Network, ("::/96", "::ffff:0:0:0/96", "64:ff9b::/96")))
+"""What ends in an address of IPv4: compatible ones, translated ones (RFC 2765), those of NAT64."""
 
 
 class Networks:
@@ -64,10 +66,9 @@ class Networks:
         An address of IPv6 that stands for one of IPv4 is allowed only if that one is too.
         """
         address = ipaddress.ip_address(text)
-        inner = _inner(address)
         if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
-            address, inner = address.ipv4_mapped, None
-        if not self._allows(address) or (inner is not None and not self._allows(inner)):
+            address = address.ipv4_mapped
+        if not all(map(self._allows, (address, *_inner(address)))):
             return None
         return str(address)
 
@@ -83,14 +84,21 @@ def _public(address: Address) -> bool:
     return not any(address in network for network in _NOT_PUBLIC)
 
 
-def _inner(address: Address) -> ipaddress.IPv4Address | None:
-    """The address of IPv4 that a translator or tunnel would make of it."""
+def _inner(address: Address) -> tuple[ipaddress.IPv4Address, ...]:
+    """The addresses of IPv4 that translators and tunnels would make of it."""
     if isinstance(address, ipaddress.IPv4Address):
-        return None
+        return ()
     if address.teredo:
-        return address.teredo[1]
+        return (address.teredo[1],)
     if address.sixtofour:
-        return address.sixtofour
-    if any(address in network for network in _NAT64):
-        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-    return None
+        return (address.sixtofour,)
+    number = int(address)
+    last = ipaddress.IPv4Address(number & 0xFFFFFFFF)
+    if address in _NAT64_LOCAL:
+        # RFC 6052 puts them around the bits 64 to 71 behind a prefix of 48 bits, and last behind one of 96.
+        return last, ipaddress.IPv4Address((number >> 64 & 0xFFFF) << 16 | number >> 40 & 0xFFFF)
+    if number <= 0xFFFFFF:
+        # Itself, and nobody: neither stands for another.
+        return ()
+    isatap = number >> 32 & 0xFDFFFFFF == 0x5EFE
+    return (last,) if isatap or any(address in network for network in _ENDING) else ()
