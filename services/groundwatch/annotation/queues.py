@@ -4,6 +4,7 @@ drawn into it."""
 import re
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Annotated, Literal
 
@@ -24,7 +25,7 @@ from groundwatch.topology import ALARMS, QUEUES_BUCKET, run_subjects
 Rule = Literal["random", "uncertain", "disagreement", "alarm", "all"]
 
 TRIES = 20
-MOST_QUEUES = 200
+MOST_QUEUES, MOST_OF_TENANT = 200, 50
 DEFINITION = "definition."
 
 Text = Annotated[str, msgspec.Meta(max_length=512)]
@@ -108,8 +109,13 @@ class Queues:
         """Write the queue down, complete; what it draws comes soon after. Raises `UsageError` for one that
         cannot be."""
         spec = await self._completed(spec)
-        if len(await self.list()) >= MOST_QUEUES:
+        tenants = Counter(queue.tenant for queue in await self.list())
+        if tenants.total() >= MOST_QUEUES:
             raise UsageError(f"there are {MOST_QUEUES} queues already: delete one first")
+        if spec.tenant and tenants[spec.tenant] >= MOST_OF_TENANT:
+            raise UsageError(
+                f"tenant '{spec.tenant}' has {MOST_OF_TENANT} queues already: delete one first", "tenant"
+            )
         if await self._bucket.get(_key(spec.name)) is None:
             # Of one before it, whose definition went with its tenant.
             await self.items.delete_all(spec.name)

@@ -102,3 +102,12 @@ async def test_tenants_cannot_count_for_each_other(gateway_factory: Any, tmp_pat
     for token in ("acme-token-of-16-chars", "other-token-16-chars"):
         assert await said(gateway, report(), authorization=f"Bearer {token}") == (200, {"counted": 5})
     assert await losses_by_sender(gateway.bus.js) == {"shop": {"full": 10}}
+
+
+async def test_senders_without_end_are_told_of_together(gateway: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr("groundwatch.runtime.stores.losses.MOST_SENDERS", 3)
+    for at in range(6):
+        assert (await said(gateway, report(sender=f"s{at}")))[0] == 200
+    told = await losses_by_sender(gateway.bus.js)
+    assert len(told) == 4
+    assert told["all other senders"] == {"full": 15}

@@ -1,6 +1,6 @@
 """`/login` and `/logout`: who somebody is, by a token or by the provider, and which session that begins."""
 
-from urllib.parse import parse_qs, quote, urlsplit
+from urllib.parse import quote, urlsplit
 
 import msgspec
 from starlette.requests import Request
@@ -12,7 +12,7 @@ from groundwatch.gateway.access.access import CALLBACK, Access
 from groundwatch.gateway.access.roles import is_page
 from groundwatch.gateway.access.sessions import LoginAttempt, LoginRefused, OidcAttempt, Session
 from groundwatch.gateway.callers import NotAllowed
-from groundwatch.gateway.http.bodies import MAX_FORM, TooLarge, body_of
+from groundwatch.gateway.http.bodies import form_of
 from groundwatch.gateway.http.middleware import FORM, READING, known_caller, when_not_allowed
 from groundwatch.gateway.http.replies import media_type
 from groundwatch.gateway.pages.rendering import Pages, navigation_of
@@ -45,9 +45,8 @@ class LoginRoutes:
 
     async def log_in(self, request: Request) -> Response:
         """Begin a session for the token in a form."""
-        body = await body_of(request, MAX_FORM) if media_type(request) == FORM else b""
-        form = {} if isinstance(body, TooLarge) else parse_qs(body.decode("utf-8", "replace"))
-        given = {name: form.get(name, [""])[0] for name in ("token", "next", "csrf_token")}
+        form = await form_of(request) if media_type(request) == FORM else {}
+        given = {name: form.get(name, "") for name in ("token", "next", "csrf_token")}
         goal = local_page(given["next"])
         if self._settings.secure and request.headers.get("origin", "").lower().startswith("http:"):
             return self._page(request, goal, f"Log in at {self._settings.url}: here it is without TLS.")
@@ -55,7 +54,7 @@ class LoginRoutes:
         if attempt is None or not self._access.cookies.is_csrf_token(attempt, given["csrf_token"]):
             return self._page(request, goal, TOO_LATE, 400)
         try:
-            session = self._access.log_in(given["token"].strip())
+            session = self._access.log_in(given["token"])
         except NotAllowed as error:
             return self._page(request, goal, f"{error.message[0].upper()}{error.message[1:]}.")
         return self._begun(session, goal)

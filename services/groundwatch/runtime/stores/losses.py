@@ -22,6 +22,12 @@ MAX_REPORT = 256 * 1024
 REASONS = ("full", "unreadable", "image", "too_large", "refused", "gave_up", "exit", "bug")
 """Why our own client drops a response, as its metric names them; what others say is `other` there."""
 
+OTHER = "other"
+MOST_SENDERS, MOST_REASONS = 200, 40
+"""Senders that are told of one by one, and reasons of each: anybody may call them anything."""
+
+OTHERS = "all other senders"
+
 _TOKEN = 16
 Number = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Reason = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
@@ -100,15 +106,20 @@ async def put_report(js: JetStreamContext, tenant: str, report: LossReport) -> d
 
 async def losses_by_sender(js: JetStreamContext) -> dict[str, dict[str, int]]:
     """What was lost in all, by sender and reason; nothing on a server that was provisioned before it was
-    counted."""
+    counted. Of very many senders those that are found last are counted together."""
     found: dict[str, Counter[str]] = {}
+    others: Counter[str] = Counter()
     try:
         async for read in read_stream(js, STREAM, subjects=(SUBJECTS,)):
             try:
                 report = _DECODER.decode(read.data)
             except UNDECODED:
                 continue
-            found.setdefault(report.sender, Counter()).update(report.lost)
+            known = report.sender in found or len(found) < MOST_SENDERS
+            lost = found.setdefault(report.sender, Counter()) if known else others
+            for reason, number in report.lost.items():
+                lost[reason if reason in lost or len(lost) < MOST_REASONS else OTHER] += number
     except nats.js.errors.NotFoundError:
         return {}
-    return {sender: dict(sorted(found[sender].items())) for sender in sorted(found)}
+    told = {sender: dict(sorted(found[sender].items())) for sender in sorted(found)}
+    return told | ({OTHERS: dict(sorted(others.items()))} if others else {})
