@@ -188,3 +188,25 @@ def test_other_keys_are_the_senders_own():
 def test_what_is_missing_is_looked_for():
     found = read_record(b'{"id": "a", "model": "m", "response": "x"}')
     assert str(found) == "key 'answer': is missing; is it 'response'?"
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (",".join(f'"a{at}":1' for at in range(1_001)), "has 1,004 keys; at most 1,000 are taken"),
+        ('"reference":{' + ",".join(f'"a{at}":1' for at in range(1_001)) + "}", "has 1,001 keys"),
+        ('"more":[' + "1," * 200_000 + "1]", "has more than 200,000 values"),
+        ('"images":[' + '"",' * 200_000 + '""]', "has more than 200,000 values"),
+    ],
+    ids=["keys", "reference", "values", "images"],
+)
+def test_what_holds_more_than_any_response_is_not_built(more, message):
+    line = f'{{"id":"a","model":"m","answer":"x",{more}}}'.encode()
+    refused = read_record(line)
+    assert isinstance(refused, Refusal) and message in refused.message
+
+
+def test_a_long_text_is_no_number_of_values():
+    answer = "red, [green]: {blue} " * 9_000
+    line = json.dumps({"id": "a", "model": "m", "answer": answer, "prompt": "," * 50_000}).encode()
+    assert isinstance(read_record(line), ResponseRecorded)

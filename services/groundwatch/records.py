@@ -9,6 +9,7 @@ ours that is missing.
 import contextlib
 import difflib
 import functools
+import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from typing import Annotated, Any, BinaryIO, TypeVar
 
 import msgspec
 
+from groundwatch.counting import MOST_VALUES, has_more_values
 from groundwatch.errors import UNDECODED
 from groundwatch.events import Reference, ResponseRecorded
 from groundwatch.times import LAST
@@ -42,6 +44,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 DEFAULT_LIMITS = Limits()
+
+MOST_KEYS = 1_000
+"""Keys of one object that are looked at; whoever has more has put data where names belong."""
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,6 +130,8 @@ def decode_record(line: bytes, decoder: msgspec.json.Decoder[R], limits: Limits)
     """Decode with a reader of one's own, with refusals in the words that all readers share."""
     if len(line) > limits.line:
         return too_long(limits.line)
+    if has_more_values(line):
+        return Refusal(message=f"has more than {MOST_VALUES:,} values")
     try:
         found = decoder.decode(line)
         return misspelt(_KEYS.decode(line), type(found)) or found
@@ -159,11 +166,16 @@ def misspelt(values: Mapping[str, Any], kind: type) -> Refusal | None:
     sender's own and are ignored.
     """
     known: tuple[str, ...] = getattr(kind, "__struct_encode_fields__", ())
+    if len(values) > MOST_KEYS:
+        return Refusal(message=f"has {len(values):,} keys; at most {MOST_KEYS:,} are taken")
     found = _nearly(values, known)
     inside = values.get("reference")
     if isinstance(inside, msgspec.Raw):
         inside = _KEYS.decode(inside) if bytes(inside)[:1] == b"{" else None
     if found is None and "reference" in known and isinstance(inside, dict):
+        if len(inside) > MOST_KEYS:
+            message = f"has {len(inside):,} keys; at most {MOST_KEYS:,} are taken"
+            return Refusal(field="reference", message=message)
         found = _nearly(inside, Reference.__struct_encode_fields__, "reference.")
     if found is None:
         return None
@@ -295,7 +307,8 @@ def _explain(error: msgspec.ValidationError, line: bytes) -> Refusal:
     message, path = _where(error)
     if message == "is missing":
         with contextlib.suppress(*UNDECODED):
-            called = [key for key in _KEYS.decode(line) if path and _meant(key, (path,)) == path]
+            keys = itertools.islice(_KEYS.decode(line), MOST_KEYS)
+            called = [key for key in keys if path and _meant(key, (path,)) == path]
             message += f"; is it '{called[0][:40]}'?" if called else ""
     try:
         name = _NAMED.decode(line).id

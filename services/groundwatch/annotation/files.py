@@ -16,6 +16,7 @@ import msgspec
 from groundwatch.annotation.items import Items
 from groundwatch.annotation.opinions import check_opinion, opinion_on
 from groundwatch.annotation.queues import JUDGE, Queues, QueueSpec, check_reviewer
+from groundwatch.counting import MOST_VALUES, has_more_values
 from groundwatch.errors import UNDECODED, InputError, Unavailable, UnknownName
 from groundwatch.events import LIVE, Decision, FactOpinion, OpinionGiven, ResponseScored
 from groundwatch.keys import in_partition, response_key
@@ -109,6 +110,8 @@ def read_lines(
 
 
 def _read(line: bytes, reviewer: str) -> OpinionGiven | Said:
+    if has_more_values(line):
+        raise InputError(f"has more than {MOST_VALUES:,} values")
     found: Any = msgspec.json.decode(line)
     if not isinstance(found, dict):
         raise InputError("is no JSON object")
@@ -153,6 +156,13 @@ def opinion_of(said: Said, outcome: ResponseScored, given_at: float) -> OpinionG
     return opinion_on(outcome, reviewer=said.reviewer, facts=tuple(facts), given_at=given_at)
 
 
+def _read_all(content: bytes, reviewer: str) -> list[tuple[int, OpinionGiven | Said]]:
+    if content.count(b"\n") > MAX_LINES:
+        raise InputError(f"more than {MAX_LINES} lines")
+    numbered = ((at, line) for at, line in enumerate(content.split(b"\n"), 1) if line.strip())
+    return list(read_lines(numbered, reviewer))
+
+
 async def opinions_in(
     bus: Bus,
     content: bytes,
@@ -165,8 +175,7 @@ async def opinions_in(
     the probability the item's, into which the answer was drawn. `allowed` raises what it likes for a tenant
     or a reviewer that is not to be touched. Raises `InputError` naming the line, `Unavailable`.
     """
-    numbered = ((at, line) for at, line in enumerate(content.splitlines(), 1) if line.strip())
-    read = list(read_lines(numbered, reviewer))
+    read = await asyncio.to_thread(_read_all, content, reviewer)
     queues = {spec.name: spec for spec in await Queues(bus).list()}
     given: list[OpinionGiven] = []
     for start in range(0, len(read), AT_ONCE):

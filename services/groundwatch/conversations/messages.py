@@ -10,6 +10,7 @@ from groundwatch.conversations.content import MOST, TOO_MANY, Budget, Message, i
 from groundwatch.conversations.conversation import Conversation
 from groundwatch.conversations.reasons import reason_by
 from groundwatch.conversations.values import NOT_JSON, json_of, structured, text_of
+from groundwatch.counting import has_more_values
 
 Side = Literal["input", "output"]
 
@@ -37,6 +38,8 @@ def read_messages(value: Any, role: str, *, plain: bool = False) -> Read:
 
     `plain`: a text that is no JSON of messages is what was said itself, such as an answer in JSON.
     """
+    if isinstance(value, str | bytes) and has_more_values(value):
+        return Read((Message(role=role, left_out=(TOO_MANY,)),))
     held = structured(value)
     if plain and isinstance(value, str) and not _told(held):
         # A question that begins as messages do was cut; an answer may be JSON that the model did not end.
@@ -103,7 +106,10 @@ def _fetched(text: bytes | str) -> Any:
     whole = json_of(text)
     if whole is not NOT_JSON:
         return whole
-    lines = [json_of(line) for line in text.splitlines() if line.strip()]
+    data = text.encode("utf-8", "replace") if isinstance(text, str) else text
+    if data.count(b"\n") > MOST:
+        return NOT_JSON
+    lines = [json_of(line) for line in data.split(b"\n") if line.strip()]
     return NOT_JSON if not lines or any(line is NOT_JSON for line in lines) else lines
 
 

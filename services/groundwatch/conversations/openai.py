@@ -18,7 +18,7 @@ _DONE = b"[DONE]"
 _ENDED = frozenset(("", "stop", "completed", "end_turn", "eos"))
 """Reasons for an end that say nothing: the model was done."""
 
-_MOST_LINES = 1_000_000
+_MOST_LINES = 400_000
 _ASKED = ("messages", "input", "prompt")
 _FINAL = ("response.completed", "response.incomplete", "response.failed")
 _TEXT = ("response.output_text", "response.refusal")

@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from groundwatch.conversations.conversation import Attributes
+from groundwatch.counting import has_more_values
 
 
 class _NotJson:
@@ -34,7 +35,9 @@ def text_of(value: object) -> str:
 
 
 def json_of(value: str | bytes) -> Any:
-    """What a JSON text says; `NOT_JSON` where it is none."""
+    """What a JSON text says; `NOT_JSON` where it is none, or has more values than any call."""
+    if has_more_values(value):
+        return NOT_JSON
     try:
         return msgspec.json.decode(value)
     except (msgspec.DecodeError, UnicodeError, RecursionError):

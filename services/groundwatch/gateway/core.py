@@ -20,6 +20,7 @@ from groundwatch.gateway.intake.elsewhere import Elsewhere
 from groundwatch.gateway.intake.intake import Intake
 from groundwatch.gateway.intake.known_ids import KnownIds
 from groundwatch.gateway.intake.logged import LoggedCalls
+from groundwatch.gateway.intake.reading import Reading
 from groundwatch.gateway.intake.results import Recorded, Refused, bounded
 from groundwatch.gateway.intake.submissions import Submission
 from groundwatch.gateway.live.alarms import AlarmPublisher
@@ -72,6 +73,7 @@ class GatewayCore:
         self.draining = False
         """Whether it goes down: it serves on, but no connection should outlast the answer."""
         self.bounds = limits(self.settings.intake)
+        self.threads = Reading()
         self.access = Access(self.settings)
         self.store = ImageStore(bus.js, bus.cold_images)
         self.erased = Erased(bus.js, on_image=self.store.forget)

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import grpc
+from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 from opentelemetry.proto.collector.logs.v1 import logs_service_pb2 as logs
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as traces
@@ -12,6 +13,7 @@ from groundwatch.gateway.access.access import Access
 from groundwatch.gateway.callers import Caller
 from groundwatch.gateway.grpc.messages import Context, caller_of
 from groundwatch.gateway.grpc.monitor import ended
+from groundwatch.gateway.otlp import decoding
 from groundwatch.gateway.otlp.receiver import Receiver
 
 R = TypeVar("R", bound=Message)
@@ -22,7 +24,7 @@ LOGS = logs.DESCRIPTOR.services_by_name["LogsService"].full_name
 SERVICES = (TRACES, LOGS)
 
 CALLS = 4
-"""Requests whose message is read at once: each may have `gateway.logged_calls.max_batch` bytes."""
+"""Requests under way at once: each may have `gateway.logged_calls.max_batch` bytes."""
 
 
 def add_to_server(receiver: Receiver, access: Access, server: grpc.aio.Server) -> None:
@@ -32,6 +34,11 @@ def add_to_server(receiver: Receiver, access: Access, server: grpc.aio.Server) -
     ):
         handler: Any = grpc.unary_unary_rpc_method_handler(export, form.FromString, _serialized)
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {"Export": handler}),))
+
+
+def weigh(data: bytes, form: Descriptor) -> int:
+    """Raises `InputError`, `TooLong`."""
+    return decoding.weigh(data, decoding.PROTOBUF, form)
 
 
 def _serialized(answer: Message) -> bytes:

@@ -1,7 +1,6 @@
 """The server beside HTTP: where it listens, for how much, what comes before a call, and how it goes down."""
 
 import asyncio
-import contextlib
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from pathlib import Path
@@ -9,20 +8,23 @@ from typing import Any
 
 import grpc
 from google.protobuf import descriptor_pool
+from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from groundwatch.errors import SettingsError, UsageError
+from groundwatch.counting import TooLong
+from groundwatch.errors import InputError, SettingsError, UsageError
 from groundwatch.gateway.access.access import Access
 from groundwatch.gateway.access.roles import CALLS, needs_of
 from groundwatch.gateway.callers import NotAllowed
 from groundwatch.gateway.core import GatewayCore
-from groundwatch.gateway.grpc import otlp
+from groundwatch.gateway.grpc import messages, otlp
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
 from groundwatch.gateway.grpc.generated.monitor_pb2_grpc import add_MonitorServiceServicer_to_server
 from groundwatch.gateway.grpc.messages import NO_MESSAGE, Context, Failure, caller_of
 from groundwatch.gateway.grpc.monitor import Monitor
+from groundwatch.gateway.intake.reading import Reading
 from groundwatch.gateway.otlp.receiver import Receiver
 from groundwatch.runtime.services.tasks import SupervisedTask
 from groundwatch.runtime.settings.gateway import GrpcSettings
@@ -65,6 +67,8 @@ class GrpcServer:
             calls=settings.grpc.calls,
             timeout=settings.http.body_timeout,
             limit=settings.intake.max_line,
+            weigh=messages.weigh,
+            reading=self._core.threads,
         )
         of_batches = Admission(
             *otlp.SERVICES,
@@ -72,6 +76,8 @@ class GrpcServer:
             calls=otlp.CALLS,
             timeout=settings.http.body_timeout,
             limit=settings.logged_calls.max_batch,
+            weigh=otlp.weigh,
+            reading=self._core.threads,
         )
         self._server = server = grpc.aio.server(
             interceptors=[admission, of_batches],
@@ -175,13 +181,25 @@ Handler = Any
 class Admission(grpc.aio.ServerInterceptor):
     """Before every call of some services."""
 
-    def __init__(self, *services: str, access: Access, calls: int, timeout: float, limit: int) -> None:
-        """`calls` messages of at most `limit` bytes are read at once, each for at most `timeout` seconds."""
+    def __init__(
+        self,
+        *services: str,
+        access: Access,
+        calls: int,
+        timeout: float,
+        limit: int,
+        weigh: Callable[[bytes, Descriptor], object],
+        reading: Reading,
+    ) -> None:
+        """`calls` with a message of at most `limit` bytes are under way at once; each message must be there
+        after `timeout` seconds. `weigh` raises `InputError` for one that holds too much."""
         self._prefixes = tuple(f"/{service}/" for service in services)
         self._limit = limit
         self._access = access
         self._timeout = timeout
-        self._reading = asyncio.Semaphore(calls)
+        self._weigh = weigh
+        self._reading = reading
+        self._calls = asyncio.Semaphore(calls)
 
     async def intercept_service(
         self,
@@ -192,50 +210,58 @@ class Admission(grpc.aio.ServerInterceptor):
         method = handler_call_details.method
         if handler is None or not method.startswith(self._prefixes):
             return handler
-        decode, need = handler.request_deserializer, CALLS[method]
+        need = CALLS[method]
+        form = descriptor_pool.Default().FindMethodByName(method[1:].replace("/", ".")).input_type  # type: ignore[no-untyped-call]
 
-        async def message(requests: AsyncIterator[bytes], context: Context) -> Any:
+        def read(data: bytes) -> Any:
+            """The message, or why it is none."""
+            if len(data) > self._limit:
+                message = f"the message has {len(data)} bytes; at most {self._limit} are taken"
+                return Failure("too_large", message, code=grpc.StatusCode.RESOURCE_EXHAUSTED)
             try:
-                caller_of(self._access, context).check(need)
-                async with self._reading, asyncio.timeout(self._timeout):
-                    data = await anext(requests)
-                if len(data) <= self._limit:
-                    return decode(data)
-                too_large = f"the message has {len(data)} bytes; at most {self._limit} are taken"
-                return await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, too_large)
-            except NotAllowed as error:
-                failure = Failure(error.reason, error.message, error.field)
-            except TimeoutError:
-                failure = Failure("slow", f"the call's message was not there after {self._timeout:g} s")
-            except StopAsyncIteration:
-                failure = Failure("invalid", "the call has no message")
-            except DecodeError:
-                failure = NO_MESSAGE
-            return await failure.end(context)
+                self._weigh(data, form)
+                return handler.request_deserializer(data)
+            except TooLong as error:
+                return Failure("too_large", f"the message {error}")
+            except (InputError, DecodeError):
+                return NO_MESSAGE
 
-        async def one(requests: AsyncIterator[bytes], context: Context) -> Any:
-            return await handler.unary_unary(await message(requests, context), context)
-
-        async def many(requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[Any]:
-            async for answer in handler.unary_stream(await message(requests, context), context):
-                yield answer
-
-        async def streamed(requests: AsyncIterator[Any], context: Context) -> None:
+        async def checked(context: Context) -> None:
             try:
                 caller_of(self._access, context).check(need)
             except NotAllowed as error:
                 await Failure(error.reason, error.message, error.field).end(context)
+
+        async def message(requests: AsyncIterator[bytes], context: Context) -> Any:
+            try:
+                async with asyncio.timeout(self._timeout):
+                    data = await anext(requests)
+            except TimeoutError:
+                got = Failure("slow", f"the call's message was not there after {self._timeout:g} s")
+            except StopAsyncIteration:
+                got = Failure("invalid", "the call has no message")
+            else:
+                got = await self._reading.run(read, data)
+            return await got.end(context) if isinstance(got, Failure) else got
+
+        async def one(requests: AsyncIterator[bytes], context: Context) -> Any:
+            await checked(context)
+            async with self._calls:
+                return await handler.unary_unary(await message(requests, context), context)
+
+        async def many(requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[Any]:
+            await checked(context)
+            async with self._calls:
+                asked = await message(requests, context)
+            async for answer in handler.unary_stream(asked, context):
+                yield answer
+
+        async def streamed(requests: AsyncIterator[Any], context: Context) -> None:
+            await checked(context)
             await handler.stream_stream(requests, context)
 
-        def or_none(data: bytes) -> Any:
-            """One message of a stream, whose reader is given None in place of what does not decode or
-            is too large."""
-            with contextlib.suppress(DecodeError):
-                return decode(data) if len(data) <= self._limit else None
-            return None
-
         if handler.request_streaming:
-            return grpc.stream_stream_rpc_method_handler(streamed, or_none, handler.response_serializer)
+            return grpc.stream_stream_rpc_method_handler(streamed, read, handler.response_serializer)
         if handler.response_streaming:
             return grpc.stream_stream_rpc_method_handler(many, None, handler.response_serializer)
         return grpc.stream_unary_rpc_method_handler(one, None, handler.response_serializer)

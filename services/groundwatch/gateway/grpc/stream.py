@@ -7,7 +7,7 @@ from functools import partial
 from groundwatch.gateway.callers import Caller
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
-from groundwatch.gateway.grpc.messages import NO_MESSAGE, Failure, failure_of, result, submission
+from groundwatch.gateway.grpc.messages import Failure, failure_of, result, submission
 from groundwatch.gateway.intake import window
 from groundwatch.gateway.intake.results import Recorded, Refused
 from groundwatch.runtime.delivery.bus import Receipt
@@ -36,7 +36,7 @@ class Stream(window.Window):
         self._reader: asyncio.Task[None] | None = None
         self._failure: Failure | None = None
 
-    async def run(self, requests: AsyncIterator[pb.SubmitStreamRequest | None], write: Write) -> None:
+    async def run(self, requests: AsyncIterator[pb.SubmitStreamRequest | Failure], write: Write) -> None:
         """Until the client has sent all and every result is written. Raises `Failure`."""
         self._reader = asyncio.create_task(self._read(requests), name="grpc-submit-stream")
         try:
@@ -56,11 +56,11 @@ class Stream(window.Window):
         if self._reader is not None:
             self._reader.cancel()
 
-    async def _read(self, requests: AsyncIterator[pb.SubmitStreamRequest | None]) -> None:
+    async def _read(self, requests: AsyncIterator[pb.SubmitStreamRequest | Failure]) -> None:
         try:
             async for request in requests:
-                if request is None:
-                    self._failure = NO_MESSAGE
+                if isinstance(request, Failure):
+                    self._failure = request
                     return
                 for sent in request.responses:
                     self._taken += 1

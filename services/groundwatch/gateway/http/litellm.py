@@ -1,5 +1,6 @@
 """`POST /v1/litellm`: where the proxy's `generic_api` logger sends."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,7 @@ from starlette.routing import Route
 
 from groundwatch.conversations.conversation import Conversation, Unreadable
 from groundwatch.conversations.litellm import read_call
+from groundwatch.counting import MOST_VALUES, TooLong, count_values, has_more_values
 from groundwatch.errors import UNDECODED
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.bodies import TooLarge, body_of
@@ -20,6 +22,13 @@ from groundwatch.gateway.intake.window import MAX_ERRORS
 
 NOT_LOST = frozenset({"failed", "tool_call"})
 """Reasons of calls that have no answer to judge."""
+
+MOST_RECORDS = 10_000
+MOST_TOGETHER = 1_000_000
+"""Records of one body, and values of all of them."""
+
+_SEVERAL = msgspec.json.Decoder(list[msgspec.Raw])
+_LINE = re.compile(rb"[^\r\n]+")
 
 
 class LiteLlmRoutes:
@@ -38,14 +47,11 @@ class LiteLlmRoutes:
         body = await body_of(request, self._core.settings.logged_calls.max_batch)
         if isinstance(body, TooLarge):
             return problem(413, f"the body has more than {body.limit} bytes", reason="too_large")
-        calls: list[Conversation | Unreadable] = []
-        ignored = 0
-        for record in _records(body):
-            call = record if isinstance(record, Unreadable) else read_call(record)
-            if call is None or (isinstance(call, Unreadable) and call.reason in NOT_LOST):
-                ignored += 1
-            else:
-                calls.append(call)
+        try:
+            calls, ignored = await self._core.threads.run(_read_calls, body)
+        except TooLong as error:
+            return problem(413, str(error), reason="too_large")
+        del body
         logged.count("litellm", "ignored", ignored)
         ended = await logged.record_all(calls, caller_of(request), "litellm")
         refused = [one for one in ended if isinstance(one, Refused)]
@@ -63,20 +69,38 @@ class LiteLlmRoutes:
         return json(told, 422 if refused and len(refused) == len(ended) and not ignored else 200)
 
 
+def _read_calls(body: bytes) -> tuple[list[Conversation | Unreadable], int]:
+    """The calls of a body, and how many records are of something else. Raises `TooLong`."""
+    calls: list[Conversation | Unreadable] = []
+    ignored = 0
+    for number, record in enumerate(_records(body)):
+        if number == MOST_RECORDS:
+            raise TooLong(f"the body has more than {MOST_RECORDS:,} calls: send smaller batches")
+        call = record if isinstance(record, Unreadable) else read_call(record)
+        if call is None or (isinstance(call, Unreadable) and call.reason in NOT_LOST):
+            ignored += 1
+        else:
+            calls.append(call)
+    return calls, ignored
+
+
 def _records(body: bytes) -> Iterator[Any]:
-    """Whatever `log_format` is, the content type is application/json."""
+    """Each decoded when it is asked for. Whatever `log_format` is, the content type is application/json."""
+    if count_values(body, MOST_TOGETHER) > MOST_TOGETHER:
+        raise TooLong(f"the body has more than {MOST_TOGETHER:,} values: send smaller batches")
     try:
-        said = msgspec.json.decode(body)
+        whole = msgspec.json.decode(body, type=msgspec.Raw)
+        several = _SEVERAL.decode(whole) if bytes(memoryview(whole)[:1]) == b"[" else [whole]
     except UNDECODED:
-        for line in body.splitlines():
-            if line.strip():
-                yield _record(line)
+        yield from (_record(line[0]) for line in _LINE.finditer(body) if line[0].strip())
         return
-    yield from said if isinstance(said, list) else (said,)
+    yield from (_record(bytes(record)) for record in several)
 
 
-def _record(line: bytes) -> Any:
+def _record(text: bytes) -> Any:
+    if has_more_values(text):
+        return Unreadable("unreadable", f"has more than {MOST_VALUES:,} values")
     try:
-        return msgspec.json.decode(line)
+        return msgspec.json.decode(text)
     except UNDECODED as error:
         return Unreadable("unreadable", f"not JSON ({one_line(str(error))})")

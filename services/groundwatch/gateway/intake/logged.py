@@ -267,24 +267,31 @@ class LoggedCalls:
 
         Raises `TransientError` when one was not recorded for no fault of its own: all are to come again.
         """
-        turns = asyncio.Semaphore(TOGETHER)
         passing: list[Refused] = []
+        ended: list[Recorded | Refused] = [Refused(reason="unavailable", message="not recorded")] * len(calls)
 
-        async def record(call: Conversation | Unreadable) -> Recorded | Refused:
-            async with turns:
-                ended = passing[0] if passing else await self.record(call, caller, source)
-            if isinstance(ended, Refused) and ended.passing:
-                passing.append(ended)
-            return ended
+        async def record(number: int) -> None:
+            one = passing[0] if passing else await self.record(calls[number], caller, source)
+            ended[number] = one
+            if isinstance(one, Refused) and one.passing:
+                passing.append(one)
 
-        ended = await asyncio.gather(*map(record, calls))
+        numbers = iter(range(len(calls)))
+
+        async def record_in_turn() -> None:
+            for number in numbers:
+                await record(number)
+                # What is refused at once waits for nothing by itself.
+                await asyncio.sleep(0)
+
+        await asyncio.gather(*(record_in_turn() for _ in range(min(TOGETHER, len(calls)))))
         if passing and passing[0].reason == "rate_limited":
             # Those that were there already have used nothing after all, so the others may have their turn:
             # else a request that comes again and again would never get beyond its first few.
             passing.clear()
             for number, one in enumerate(ended):
                 if isinstance(one, Refused) and one.passing:
-                    ended[number] = await record(calls[number])
+                    await record(number)
         if passing:
             first = passing[0]
             raise OverRate(first) if first.reason == "rate_limited" else TransientError(first.message)

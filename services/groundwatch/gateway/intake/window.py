@@ -21,6 +21,10 @@ from groundwatch.gateway.intake.results import ANSWER_SECONDS, Recorded, Refused
 from groundwatch.gateway.intake.submissions import Submission, read_submission
 from groundwatch.runtime.delivery.bus import Receipt, wait_acks
 
+TURN_SECONDS = 0.02
+"""So long one request's responses are taken before others have a turn: what is refused at once waits for
+nothing by itself."""
+
 TIMEOUT = ANSWER_SECONDS
 """Seconds that one request waits in all for a full or absent stream."""
 
@@ -54,6 +58,7 @@ class Window:
         self._timeout = TIMEOUT
         self._waiting: deque[Waiting] = deque()
         self._held = 0
+        self._turned = time.monotonic()
         self.given_up: Refused | None = None
         """Why nothing more is taken: what is put is refused with it."""
 
@@ -62,6 +67,7 @@ class Window:
 
     async def put(self, number: int, size: int, read: Callable[[], Submission | Refused]) -> None:
         """Take the response that `read` returns; `size` in bytes. Waits for room, and for the backlog."""
+        await self._take_turns()
         if self.given_up is None and self._backlog.refusal():
             await self._wait()
         submission = self.given_up or read()
@@ -81,10 +87,16 @@ class Window:
 
     async def refused(self, number: int, refused: Refused) -> None:
         """Take one that is refused already: it is told in its turn."""
+        await self._take_turns()
         while len(self._waiting) >= self._in_flight:
             await self._make_room()
         self._waiting.append(Waiting(number, 0, None, self._intake.refuse(refused)))
         self._added()
+
+    async def _take_turns(self) -> None:
+        if time.monotonic() - self._turned > TURN_SECONDS:
+            await asyncio.sleep(0)
+            self._turned = time.monotonic()
 
     async def drain(self) -> None:
         while self._waiting:

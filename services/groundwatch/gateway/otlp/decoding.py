@@ -1,4 +1,7 @@
-"""Requests of OTLP read: bodies decompressed within a bound, protobuf and JSON alike, values as Python's."""
+"""Requests of OTLP read: bodies decompressed within a bound, protobuf and JSON alike, values as Python's.
+
+What a request holds is counted before it is built: empty spans are two bytes each.
+"""
 
 import base64
 import zlib
@@ -7,6 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 from google.protobuf import json_format
+from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -15,46 +19,82 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from groundwatch.conversations.conversation import Attributes
+from groundwatch.counting import MOST_VALUES, TooLong, count_fields, count_values
 from groundwatch.errors import InputError
 
 R = TypeVar("R", ExportTraceServiceRequest, ExportLogsServiceRequest)
 
 PROTOBUF = "application/x-protobuf"
 JSON = "application/json"
-PIECE = 1024 * 1024
+PIECE = 64 * 1024
+MEMBERS = 1_000
+"""Parts of a compressed body, each of which may be empty."""
+
+MOST_FIELDS = 1_000_000
+"""Fields of all messages of a request, or values of its JSON."""
+
+MOST_ITEMS = 50_000
+"""Spans, or log records, of a request."""
+
+FIELD_BYTES = 64
+"""What a field takes of memory beside its content."""
+
+SMALLER = "send smaller batches"
+
 NANOSECONDS = 1e9
 _IDS = ("traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span_id")
+_ITEMS = {
+    ExportTraceServiceRequest.DESCRIPTOR.full_name: Span.DESCRIPTOR,
+    ExportLogsServiceRequest.DESCRIPTOR.full_name: LogRecord.DESCRIPTOR,
+}
 _WINDOW = zlib.MAX_WBITS | 32
 """Of gzip and zlib alike."""
-
-
-class TooLong(InputError):
-    """A body that is larger than it may be once it is decompressed."""
 
 
 def decompressed(body: bytes, limit: int) -> bytes:
     """The body, of gzip or deflate. Raises `TooLong` as soon as there are more than `limit` bytes."""
     pieces: list[bytes] = []
-    size = 0
+    size = at = members = 0
+    rest = b""
     try:
-        while body:
+        while rest or at < len(body):
+            members += 1
+            if members > MEMBERS:
+                raise InputError(f"the compressed body has more than {MEMBERS:,} parts")
             reader = zlib.decompressobj(_WINDOW)
-            while body and not reader.eof:
-                pieces.append(reader.decompress(body, PIECE))
+            while not reader.eof and (rest or at < len(body)):
+                # A piece at a time: what is left over is copied at the end of each part.
+                given, rest = rest or body[at : (at := at + PIECE)], b""
+                pieces.append(reader.decompress(given, PIECE))
                 size += len(pieces[-1])
                 if size > limit:
                     raise TooLong(f"has more than {limit} bytes when it is decompressed")
-                body = reader.unconsumed_tail
+                rest = reader.unconsumed_tail
             if not reader.eof:
                 raise InputError("the compressed body is cut off")
-            body = reader.unused_data
+            rest = reader.unused_data
     except zlib.error as error:
         raise InputError(f"does not decompress: {error}") from error
     return b"".join(pieces)
 
 
+def weigh(body: bytes, media_type: str, form: Descriptor) -> int:
+    """How many bytes the request in a body will take.
+
+    Raises `InputError` for what is none, `TooLong` for one that holds too much.
+    """
+    if media_type == JSON:
+        fields = count_values(body, MOST_FIELDS)
+    else:
+        fields, items = count_fields(body, form, _ITEMS[form.full_name], MOST_FIELDS)
+        _check_items(items)
+    if fields > MOST_FIELDS:
+        raise TooLong(f"holds more than {MOST_FIELDS:,} fields: {SMALLER}")
+    return len(body) + fields * FIELD_BYTES
+
+
 def read_request(body: bytes, media_type: str, kind: type[R]) -> R:
-    """The request in a body. Raises `InputError` for what is none."""
+    """The request in a body that was weighed. Raises as that does."""
     if media_type != JSON:
         try:
             return kind.FromString(body)
@@ -68,8 +108,14 @@ def read_request(body: bytes, media_type: str, kind: type[R]) -> R:
         raise InputError(f"is no {kind.DESCRIPTOR.name} in JSON: {str(error)[:300]}") from error
 
 
+def _check_items(items: int) -> None:
+    if items > MOST_ITEMS:
+        raise TooLong(f"holds more than {MOST_ITEMS:,} spans or log records: {SMALLER}")
+
+
 def _ids_as_base64(said: Any) -> None:
     """OTLP writes ids in hex, where protobuf's own JSON has base64. Links are not read."""
+    number = 0
     for resource, scope, items in (
         ("resourceSpans", "scopeSpans", "spans"),
         ("resource_spans", "scope_spans", "spans"),
@@ -79,10 +125,12 @@ def _ids_as_base64(said: Any) -> None:
         for one in said.get(resource) or ():
             for several in one.get(scope) or ():
                 for item in several.get(items) or ():
+                    number += 1
                     item.pop("links", None)
                     for name in _IDS:
                         if found := item.get(name):
                             item[name] = base64.b64encode(bytes.fromhex(found)).decode()
+    _check_items(number)
 
 
 def spans_of(request: ExportTraceServiceRequest) -> Iterator[tuple[str, Span]]:
@@ -109,20 +157,35 @@ def event_name(record: LogRecord) -> str:
 
 
 def attributes_of(attributes: Any) -> Attributes:
-    return {one.key: value_of(one.value) for one in attributes}
+    """By their keys. Raises `InputError` where there are more than `MOST_VALUES`, those inside included."""
+    return _Values().pairs(attributes)
 
 
 def value_of(value: AnyValue) -> Any:
-    """As Python has it; an empty value is None."""
-    match value.WhichOneof("value"):
-        case "array_value":
-            return [value_of(one) for one in value.array_value.values]
-        case "kvlist_value":
-            return attributes_of(value.kvlist_value.values)
-        case None:
-            return None
-        case kind:
-            return getattr(value, kind)
+    """As Python has it; an empty value is None. Raises as `attributes_of` does."""
+    return _Values().value(value)
+
+
+class _Values:
+    def __init__(self) -> None:
+        self._left = MOST_VALUES
+
+    def pairs(self, attributes: Any) -> Attributes:
+        return {one.key: self.value(one.value) for one in attributes}
+
+    def value(self, value: AnyValue) -> Any:
+        self._left -= 1
+        if self._left < 0:
+            raise InputError(f"has more than {MOST_VALUES:,} values")
+        match value.WhichOneof("value"):
+            case "array_value":
+                return [self.value(one) for one in value.array_value.values]
+            case "kvlist_value":
+                return self.pairs(value.kvlist_value.values)
+            case None:
+                return None
+            case kind:
+                return getattr(value, kind)
 
 
 def seconds(nanoseconds: int) -> float:

@@ -1,6 +1,5 @@
 """OTLP over HTTP: at the protocol's own paths, and where Langfuse's SDK sends it."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -13,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from groundwatch.counting import TooLong
 from groundwatch.errors import InputError, TransientError
 from groundwatch.gateway.callers import Caller
 from groundwatch.gateway.core import GatewayCore
@@ -20,15 +20,12 @@ from groundwatch.gateway.http.bodies import TooLarge, body_of, share_of
 from groundwatch.gateway.http.middleware import caller_of
 from groundwatch.gateway.http.replies import media_type, one_line, problem
 from groundwatch.gateway.intake.results import RETRY_AFTER, OverRate
-from groundwatch.gateway.otlp.decoding import JSON, PROTOBUF, TooLong, decompressed, read_request
+from groundwatch.gateway.otlp.decoding import JSON, PROTOBUF, decompressed, read_request, weigh
 from groundwatch.gateway.otlp.receiver import Receiver
 
 R = TypeVar("R", ExportTraceServiceRequest, ExportLogsServiceRequest)
 
 COMPRESSED = frozenset({"gzip", "deflate"})
-DECOMPRESSING = 2
-"""Bodies at once: what they become is counted among what all requests hold only when it is there."""
-
 LANGFUSE_MEDIA = (
     "media is not taken here: with LANGFUSE_MEDIA_UPLOAD_ENABLED=false the SDK leaves images in its spans"
 )
@@ -38,7 +35,7 @@ class OtlpRoutes:
     def __init__(self, core: GatewayCore, receiver: Receiver) -> None:
         self._core = core
         self._receiver = receiver
-        self._decompressing = asyncio.Semaphore(DECOMPRESSING)
+        self._reading = core.threads
 
     def routes(self) -> list[Route]:
         return [
@@ -64,7 +61,10 @@ class OtlpRoutes:
         if kind not in (PROTOBUF, JSON):
             return problem(415, f"send {PROTOBUF} or {JSON}")
         try:
-            said = read_request(await self._body(request), kind, form)
+            body = await self._body(request)
+            share_of(request).hold(await self._reading.run(weigh, body, kind, form.DESCRIPTOR))
+            said = await self._reading.run(read_request, body, kind, form)
+            del body
             return _reply(200, await record(said, caller_of(request)), kind)
         except TooLong as error:
             return _failure(413, code_pb2.INVALID_ARGUMENT, str(error), kind)
@@ -85,10 +85,7 @@ class OtlpRoutes:
             return body
         if encoding not in COMPRESSED:
             raise InputError(f"Content-Encoding {encoding[:40]} is not read: send gzip")
-        async with self._decompressing:
-            found = await asyncio.to_thread(decompressed, body, limit)
-            share_of(request).hold(len(found))
-        return found
+        return await self._reading.run(decompressed, body, limit)
 
 
 def _reply(status: int, message: Message, kind: str, headers: dict[str, str] | None = None) -> Response:

@@ -1,6 +1,5 @@
 """What becomes of the spans and log records of one request."""
 
-import asyncio
 import hashlib
 from collections.abc import Mapping, Sequence
 
@@ -21,7 +20,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from groundwatch.conversations.conversation import Conversation, Unreadable
 from groundwatch.conversations.logs import LogPart, joined, read_log
 from groundwatch.conversations.spans import read_span
-from groundwatch.errors import TransientError
+from groundwatch.errors import InputError, TransientError
 from groundwatch.events import DEFAULT_TENANT
 from groundwatch.gateway.callers import Caller
 from groundwatch.gateway.core import GatewayCore
@@ -41,15 +40,15 @@ from groundwatch.gateway.otlp.decoding import (
 from groundwatch.gateway.otlp.repeats import Repeats
 from groundwatch.keys import digest
 
-PAUSE = 64
-"""Spans that are read before others have a turn."""
-
 SPAN, ASKED, ANSWERED = "span", "asked", "answered"
 """What halves hold: the span of the call, messages to the model, messages of the model."""
 
 _ENCODER = msgspec.msgpack.Encoder()
 _SPAN = msgspec.msgpack.Decoder(Conversation)
 _LOG = msgspec.msgpack.Decoder(LogPart)
+
+_Read = Conversation | Unreadable | Half | None
+"""What a span or a log record is of; None: of no call."""
 
 
 class Receiver:
@@ -61,6 +60,7 @@ class Receiver:
 
     def __init__(self, core: GatewayCore, joiner: Joiner) -> None:
         self._logged = core.logged
+        self._reading = core.threads
         self._intake = core.intake
         self._repeats = Repeats()
         self._joiner = joiner
@@ -80,44 +80,33 @@ class Receiver:
         )
 
     async def traces(self, request: ExportTraceServiceRequest, caller: Caller) -> ExportTraceServiceResponse:
-        calls: list[Conversation | Unreadable] = []
-        lost: list[str] = []
-        for number, (scope, span) in enumerate(spans_of(request)):
-            if number % PAUSE == 0:
-                await asyncio.sleep(0)
-            read = _span(scope, span)
-            if read is None:
-                self._logged.count("otlp", "ignored")
-            elif isinstance(read, Conversation) and _is_half(read):
-                lost += await self._keep(_half(read, SPAN, caller))
-            else:
-                calls.append(read)
-        rejected = lost + await self._record(calls, caller)
+        reads = await self._reading.run(_read_spans, request, caller)
+        rejected = await self._receive(reads, caller)
         if not rejected:
             return ExportTraceServiceResponse()
         told = ExportTracePartialSuccess(rejected_spans=len(rejected), error_message=rejected[0])
         return ExportTraceServiceResponse(partial_success=told)
 
     async def logs(self, request: ExportLogsServiceRequest, caller: Caller) -> ExportLogsServiceResponse:
-        calls: list[Conversation | Unreadable] = []
-        lost: list[str] = []
-        for number, (scope, record) in enumerate(records_of(request)):
-            if number % PAUSE == 0:
-                await asyncio.sleep(0)
-            read = _log(scope, record)
-            if read is None:
-                self._logged.count("otlp", "ignored")
-            elif isinstance(read, Unreadable):
-                calls.append(read)
-            elif (whole := _whole(read)) is not None:
-                calls.append(whole)
-            else:
-                lost += await self._keep(_half(read, "", caller))
-        rejected = lost + await self._record(calls, caller)
+        reads = await self._reading.run(_read_records, request, caller)
+        rejected = await self._receive(reads, caller)
         if not rejected:
             return ExportLogsServiceResponse()
         told = ExportLogsPartialSuccess(rejected_log_records=len(rejected), error_message=rejected[0])
         return ExportLogsServiceResponse(partial_success=told)
+
+    async def _receive(self, reads: Sequence[_Read], caller: Caller) -> list[str]:
+        """Why some are rejected for good, one line each."""
+        calls: list[Conversation | Unreadable] = []
+        lost: list[str] = []
+        for read in reads:
+            if read is None:
+                self._logged.count("otlp", "ignored")
+            elif isinstance(read, Half):
+                lost += await self._keep(read)
+            else:
+                calls.append(read)
+        return lost + await self._record(calls, caller)
 
     async def _keep(self, half: Half) -> list[str]:
         """Keep a half of a call; in the list why it is lost, if it is."""
@@ -149,7 +138,7 @@ class Receiver:
         """Why some were rejected for good, one line each."""
         tenant = _repeating(caller)
         whole = [call for call in calls if isinstance(call, Conversation)]
-        kept = self._repeats.kept(whole, tenant)
+        kept = await self._reading.run(self._repeats.kept, whole, tenant)
         self._logged.count("otlp", "duplicate", len(whole) - len(kept))
         lost = [one for one in calls if isinstance(one, Unreadable) and one.reason not in NOT_LOST]
         self._logged.count("otlp", "ignored", len(calls) - len(whole) - len(lost))
@@ -204,28 +193,50 @@ def _whole(part: LogPart) -> Conversation | None:
     return None
 
 
+def _read_spans(request: ExportTraceServiceRequest, caller: Caller) -> list[_Read]:
+    reads = (_span(scope, span) for scope, span in spans_of(request))
+    return [
+        _half(read, SPAN, caller) if isinstance(read, Conversation) and _is_half(read) else read
+        for read in reads
+    ]
+
+
+def _read_records(request: ExportLogsServiceRequest, caller: Caller) -> list[_Read]:
+    reads = (_log(scope, record) for scope, record in records_of(request))
+    return [
+        (_whole(read) or _half(read, "", caller)) if isinstance(read, LogPart) else read for read in reads
+    ]
+
+
 def _span(scope: str, span: Span) -> Conversation | Unreadable | None:
-    return read_span(
-        span.name,
-        attributes_of(span.attributes),
-        trace_id=span.trace_id.hex(),
-        span_id=span.span_id.hex(),
-        at=seconds(span.end_time_unix_nano),
-        events=[(event.name, attributes_of(event.attributes)) for event in span.events],
-        scope=scope,
-    )
+    try:
+        return read_span(
+            span.name,
+            attributes_of(span.attributes),
+            trace_id=span.trace_id.hex(),
+            span_id=span.span_id.hex(),
+            at=seconds(span.end_time_unix_nano),
+            events=[(event.name, attributes_of(event.attributes)) for event in span.events],
+            scope=scope,
+        )
+    except InputError as error:
+        return Unreadable("unreadable", f"the span {span.name[:80]} {error}")
 
 
 def _log(scope: str, record: LogRecord) -> LogPart | Unreadable | None:
-    return read_log(
-        event_name(record),
-        attributes_of(record.attributes),
-        value_of(record.body),
-        trace_id=record.trace_id.hex(),
-        span_id=record.span_id.hex(),
-        at=seconds(record.time_unix_nano or record.observed_time_unix_nano),
-        scope=scope,
-    )
+    name = event_name(record)
+    try:
+        return read_log(
+            name,
+            attributes_of(record.attributes),
+            value_of(record.body),
+            trace_id=record.trace_id.hex(),
+            span_id=record.span_id.hex(),
+            at=seconds(record.time_unix_nano or record.observed_time_unix_nano),
+            scope=scope,
+        )
+    except InputError as error:
+        return Unreadable("unreadable", f"the log record {name[:80]} {error}")
 
 
 def _line(refused: Refused) -> str:

@@ -12,10 +12,13 @@ REMEMBERED = 20_000
 
 
 class _Told(msgspec.Struct, frozen=True):
-    """A span that tells of a call."""
+    """A span that tells of a call, and whether it has the server's id of the answer.
+
+    The id itself may be as long as its sender likes, and so may not be remembered.
+    """
 
     span_id: str
-    response_id: str
+    named: bool
 
 
 class Repeats:
@@ -50,12 +53,12 @@ class Repeats:
 
 
 def _told(call: Conversation) -> _Told:
-    return _Told(call.span_id, call.response_id)
+    return _Told(call.span_id, bool(call.response_id))
 
 
 def _is_repeat(told: _Told, known: _Told) -> bool:
     """Whether both tell of one call: not the same span again, and not two answers of the server."""
-    return told.span_id != known.span_id and not (told.response_id and known.response_id)
+    return told.span_id != known.span_id and not (told.named and known.named)
 
 
 def _worth(call: Conversation) -> tuple[bool, int, bool]:

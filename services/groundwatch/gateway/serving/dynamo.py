@@ -162,7 +162,7 @@ class Dynamo(SupervisedTask):
             return
         if await core.backlog.room(time.monotonic() + ANSWER_SECONDS):
             raise Later
-        call = read_exchange(asked, answered, id=payload.request_id)
+        call = await core.threads.run(read_exchange, asked, answered, id=payload.request_id)
         if isinstance(call, Conversation):
             changes: dict[str, Any] = {"library": "dynamo"}
             if not call.model:

@@ -8,6 +8,7 @@ from urllib.parse import unquote
 
 import msgspec
 
+from groundwatch.counting import count_values
 from groundwatch.errors import UNDECODED
 from groundwatch.gateway.intake.results import Refused
 
@@ -16,6 +17,7 @@ BATCH = "application/cloudevents-batch+json"
 LONGEST_ID = 256
 LONGEST_TAG = 256
 MANY = 1_000
+MOST_VALUES = 1_000_000
 
 Side = Literal["request", "response"]
 OTHER = {"request": "response", "response": "request"}
@@ -61,6 +63,8 @@ _RAW = msgspec.json.Decoder(list[msgspec.Raw])
 def read_events(media_type: str, headers: Mapping[str, str], body: bytes) -> list[Event | Refused] | Refused:
     """The events of a request, each read or refused on its own; a refusal of all where none can be told."""
     if media_type == BATCH:
+        if count_values(body, MOST_VALUES) > MOST_VALUES:
+            return Refused(reason="too_large", message=f"more than {MOST_VALUES:,} values in one batch")
         try:
             several = _RAW.decode(body)
         except UNDECODED as error:

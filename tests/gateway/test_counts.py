@@ -1,0 +1,135 @@
+"""What a body holds is counted before it is built, at every door, and refused in one line."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from typing import Any
+
+import grpc
+import pytest
+from google.rpc import status_pb2
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from tests.gateway.otlp.made import JSON, PROTOBUF, logs, record, said, span, traces
+
+from groundwatch.annotation.queues import MOST_OF_TENANT, Queues, QueueSpec
+from groundwatch.errors import UsageError
+from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
+from groundwatch.gateway.grpc.generated.monitor_pb2_grpc import MonitorServiceStub
+from groundwatch.gateway.otlp.decoding import MEMBERS, MOST_ITEMS
+from groundwatch.gateway.otlp.repeats import Repeats
+
+LINES = {"content-type": "application/x-ndjson"}
+FORM = {"content-type": "application/x-www-form-urlencoded"}
+BATCH = {"content-type": "application/cloudevents-batch+json"}
+
+
+async def told(gateway: Any, path: str, content: bytes, headers: dict[str, str]) -> tuple[int, str]:
+    reply = await gateway.http.post(path, content=content, headers=headers)
+    if reply.headers["content-type"] == PROTOBUF["Content-Type"]:
+        return reply.status_code, status_pb2.Status.FromString(reply.content).message
+    if not reply.headers["content-type"].startswith("application/json"):
+        return reply.status_code, reply.text
+    return reply.status_code, json.loads(reply.content).get("message") or json.loads(reply.content)["error"]
+
+
+SPANS = b'{"resourceSpans":[{"scopeSpans":[{"spans":[' + b"{}," * MOST_ITEMS + b"{}]}]}]}"
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "headers", "status", "word"),
+    [
+        ("/v1/traces", SPANS, JSON, 413, "50,000 spans"),
+        ("/v1/traces", b'{"a":[' + b"1," * 1_000_000 + b"1]}", JSON, 413, "1,000,000 fields"),
+        ("/v1/litellm", b"[" + b"1," * 10_000 + b"1]", JSON, 413, "10,000 calls"),
+        ("/v1/litellm", b"1\n" * 10_001, JSON, 413, "10,000 calls"),
+        ("/v1/litellm", b"[" + b"1," * 1_000_000 + b"1]", JSON, 413, "1,000,000 values"),
+        ("/v1/cloudevents", b"[" + b"1," * 1_000_000 + b"1]", BATCH, 413, "1,000,000 values"),
+        ("/v1/opinions", b"{}\n" * 100_001, LINES, 422, "100000 lines"),
+        ("/v1/opinions", b"[" + b"1," * 200_000 + b"1]", LINES, 422, "200,000 values"),
+        ("/alarms/a/acknowledge", b"note=" + b"a" * 65_536, FORM, 422, "65,536 bytes"),
+        ("/alarms/a/acknowledge", b"a=1&" * 101, FORM, 422, "100 fields"),
+        ("/queues", b"a=1&" * 101, FORM, 422, "100 fields"),
+    ],
+    ids=lambda given: str(given)[:20] if isinstance(given, str | int) else "",
+)
+async def test_a_body_that_holds_too_much_is_refused(gateway, path, content, headers, status, word):
+    got, message = await told(gateway, path, content, headers)
+    assert got == status, message
+    assert word in message
+
+
+@pytest.mark.parametrize("path", ["/v1/traces", "/v1/logs"])
+async def test_spans_and_records_without_end_are_refused(gateway, path):
+    many = MOST_ITEMS + 1
+    made = traces(*[Span()] * many) if path == "/v1/traces" else logs(*[record("", None)] * many)
+    body = gzip.compress(made.SerializeToString())
+    status, message = await told(gateway, path, body, PROTOBUF | {"content-encoding": "gzip"})
+    assert (status, message) == (413, "holds more than 50,000 spans or log records: send smaller batches")
+
+
+async def test_as_many_spans_as_are_taken_are_taken(gateway):
+    made = traces(*[Span()] * 20_000, span(said("a" * 20)))
+    reply = await gateway.http.post("/v1/traces", content=made.SerializeToString(), headers=PROTOBUF)
+    assert reply.status_code == 200
+    assert len(await gateway.events()) == 1
+    assert gateway.count("groundwatch_logged_calls_total", source="otlp", result="ignored") == 20_000
+
+
+async def test_one_call_with_more_values_than_any_has_is_declined_and_others_are_recorded(gateway):
+    many = said("a" * 20) | {"gen_ai.input.messages": "[" + "{}," * 200_000 + "{}]"}
+    values = said("b" * 20) | {"more": [None] * 200_000}
+    whole = span(said("c" * 20), span_id=b"\x07" * 8)
+    made = traces(span(many), span(values, span_id=b"\x06" * 8), whole)
+    reply = await gateway.http.post("/v1/traces", content=made.SerializeToString(), headers=PROTOBUF)
+    assert b"200,000 values" in reply.content
+    events = {event.id[0]: event for event in await gateway.events()}
+    assert set(events) == {"a", "c"}
+    assert events["a"].declined == {"faithscore": "too_many_parts"}
+
+
+async def test_parts_of_a_compressed_body_have_a_bound(gateway):
+    body = gzip.compress(traces(span(said("a" * 20))).SerializeToString())
+    headers = PROTOBUF | {"content-encoding": "gzip"}
+    empty = gzip.compress(b"")
+    reply = await gateway.http.post("/v1/traces", content=empty * 900 + body + empty * 90, headers=headers)
+    assert reply.status_code == 200 and len(await gateway.events()) == 1
+    status, message = await told(gateway, "/v1/traces", empty * (MEMBERS + 1), headers)
+    assert (status, message) == (400, "the compressed body has more than 1,000 parts")
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_messages_of_grpc_are_counted(gateway_factory, stream):
+    gateway = await gateway_factory(grpc_port=0)
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{gateway.service.grpc_port}") as channel:
+        stub = MonitorServiceStub(channel)
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            if stream:
+                request = pb.SubmitStreamRequest(responses=[pb.Response()] * 10_001)
+                async for _ in stub.SubmitStream(iter([request])):
+                    pass
+            else:
+                await stub.StartReplay(pb.StartReplayRequest(run="r", ids=[""] * 200_001))
+    assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "10,000 responses" in (error.value.details() or "")
+
+
+def test_repeats_are_remembered_in_bounded_memory():
+    from groundwatch.conversations.conversation import Conversation
+
+    repeats = Repeats()
+    for at in range(50):
+        name = f"{at}" * 100_000
+        call = Conversation(answer="x", trace_id="a", span_id=f"{at}", response_id=name, prompt=name)
+        repeats.recorded(call, "t")
+    kept = repr(repeats._recorded)
+    assert len(kept) < 50 * 500
+
+
+async def test_a_tenant_has_its_share_of_queues(bus, clean_streams):
+    queues = Queues(bus)
+    for at in range(MOST_OF_TENANT):
+        await queues.create(QueueSpec(name=f"q{at}", protocol="faithscore", tenant="acme"))
+    with pytest.raises(UsageError, match="tenant 'acme' has 50 queues already"):
+        await queues.create(QueueSpec(name="more", protocol="faithscore", tenant="acme"))
+    await queues.create(QueueSpec(name="more", protocol="faithscore", tenant="other"))
