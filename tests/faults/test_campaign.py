@@ -14,6 +14,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 async def test_seconds_of_faults_lose_and_double_nothing() -> None:
     told = await campaign(minutes=0.2, seed=20, lanes=3)
     assert told["ok"], json.dumps(told, indent=1)
+    assert told["halves"]["calls"] > 5
     assert told["acknowledged"] > 20 and told["faults"] > 5 and told["ledger"]["balanced"]
 
 

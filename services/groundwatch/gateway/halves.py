@@ -228,8 +228,9 @@ class Halves:
         call = self.calls.get((family, key))
         if call is None:
             call = self.calls[family, key] = Call(family, key, waiting.label.tenant)
-        if part not in call.parts and part != ENDED:
-            self._held[call.tenant] += waiting.label.size
+        if part not in call.parts:
+            self._held[call.tenant] += waiting.label.size if part != ENDED else 0
+            call.again = 0.0 if not call.tries else call.again
         if waiting.sequence or part not in call.parts:
             call.parts[part] = waiting
 

@@ -27,6 +27,9 @@ from groundwatch.runtime.services.tasks import SupervisedTask
 from groundwatch.runtime.telemetry.logs import logger
 
 LOOK_SECONDS = 2.0
+MOST_SECONDS = 5.0
+"""After which what is due is counted anew: else who has thousands of calls would hold up all that come."""
+
 AT_ONCE = 8
 """Calls that are joined at once: the halves of each are in memory."""
 
@@ -194,14 +197,17 @@ class Joiner(SupervisedTask):
                 continue
             if ENDED in call.parts:
                 await self._tidy(family, call, now)
-            elif call.again <= now and self._is_due(family, call, now):
-                due.setdefault(call.tenant, []).append(call)
+            elif call.again <= now:
+                if (at := self._due_at(family, call)) <= now:
+                    due.setdefault(call.tenant, []).append(call)
+                else:
+                    call.again = min(at, now + AGAIN_SECONDS)
         # A call of each tenant in turn.
         queue = deque(call for call in chain.from_iterable(zip_longest(*due.values())) if call is not None)
         held_up: set[str] = set()
 
         async def work() -> None:
-            while queue and not self._core.backlog.refusal():
+            while queue and time.time() < now + MOST_SECONDS and not self._core.backlog.refusal():
                 call = queue.popleft()
                 if call.tenant not in held_up and not await self._attempt(call):
                     held_up.add(call.tenant)
@@ -210,12 +216,12 @@ class Joiner(SupervisedTask):
             for _ in range(BEHIND):
                 group.create_task(work())
 
-    def _is_due(self, family: Family, call: Call, now: float) -> bool:
+    def _due_at(self, family: Family, call: Call) -> float:
         if family.whole(call.holds):
-            return now >= call.last + family.wait
+            return call.last + family.wait
         timeout = family.crowded if self._halves.crowded(call.tenant) else family.timeout
         grace = min(family.timeout, GRACE_SECONDS)
-        return now >= max(call.first + timeout, call.last + family.wait, self._since + grace)
+        return max(call.first + timeout, call.last + family.wait, self._since + grace)
 
     async def _attempt(self, call: Call) -> bool:
         """Whether others of its tenant may be tried: it was not held up by what holds up them all."""

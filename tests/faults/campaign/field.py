@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import httpx
+from tests.faults.campaign.halves import SETTINGS
 from tests.faults.campaign.proxy import Proxy
 from tests.faults.campaign.traffic import BROKEN, Gateway
 from tests.faults.campaign.truth import BRIEF
@@ -125,6 +126,7 @@ class Field:
         ages = ",".join(f"{name}={BRIEF_DAYS}" for name in ("responses", "extracted", "judged", "outcomes"))
         return {
             "FAULT_ACK_WAIT": "0",
+            **SETTINGS,
             "FAULT_CURE": str(self.cure),
             "OPENAI_API_KEY": "none",
             "GROUNDWATCH_ARCHIVE__URL": self.archive,

@@ -14,6 +14,7 @@ from typing import Any
 
 from tests.faults.campaign.faults import Done, Faults
 from tests.faults.campaign.field import Field
+from tests.faults.campaign.halves import LoggedHalves
 from tests.faults.campaign.lookups import Lookups
 from tests.faults.campaign.tools import Tools
 from tests.faults.campaign.traffic import Clients
@@ -38,6 +39,9 @@ FORBIDDEN = (
     "ended badly",
 )
 LANES = 4
+HALVES_RATE = 1.0
+"""Calls a second that come as spans and log records."""
+
 WATCHERS = 2
 FINISH_SECONDS = 60.0
 EXAMPLES = 5
@@ -77,6 +81,7 @@ async def _campaign(field: Field, *, minutes: float, seed: int, rate: float, lan
     await field.start()
     truth, began = Truth(seed), time.monotonic()
     clients = Clients(truth, field.gateways, seed=seed, rate=rate, began=began)
+    halves = LoggedHalves(truth, field.gateways, seed=seed, rate=HALVES_RATE)
     watchers = [Watcher(truth, field.gateways, seed=seed * 100 + at, began=began) for at in range(WATCHERS)]
     lookups = Lookups(truth, field.gateways, seed=seed, began=began)
     tools = Tools(field, truth, clients, seed=seed, began=began)
@@ -86,26 +91,28 @@ async def _campaign(field: Field, *, minutes: float, seed: int, rate: float, lan
         for job in (field.supervise(), lookups.run(), *(one.run() for one in watchers))
     ]
     sending = asyncio.create_task(clients.run())
+    logging = asyncio.create_task(halves.run())
     troubling = [asyncio.create_task(faults.lane()) for _ in range(lanes)]
     troubling.append(asyncio.create_task(tools.lane()))
     try:
-        await _unless_failed([*background, sending, *troubling], minutes * 60)
-        faults.stopped = tools.stopped = clients.stopped = True
-        await asyncio.gather(*troubling, sending)
-        if left := await clients.finish(FINISH_SECONDS):
+        await _unless_failed([*background, sending, logging, *troubling], minutes * 60)
+        faults.stopped = tools.stopped = clients.stopped = halves.stopped = True
+        await asyncio.gather(*troubling, sending, logging)
+        if left := sum(await asyncio.gather(*(one.finish(FINISH_SECONDS) for one in (clients, halves)))):
             truth.violation("stuck", f"{left} clients are still refused {FINISH_SECONDS} s after all is well")
         troubled = time.monotonic() - began
-        verdict = Verdict(field, truth, tools, watchers)
+        verdict = Verdict(field, truth, tools, watchers, halves)
         await verdict.calm()
         await verdict.replays()
         await verdict.compare()
         verdict.tracebacks()
     finally:
-        for task in (*background, sending, *troubling):
+        for task in (*background, sending, logging, *troubling):
             task.cancel()
-        await asyncio.gather(*background, sending, *troubling, return_exceptions=True)
+        await asyncio.gather(*background, sending, logging, *troubling, return_exceptions=True)
         await clients.close()
     return _told(truth, faults, tools, clients, lookups, field, verdict, watchers) | {
+        "halves": {"calls": len(halves.calls), "answers": dict(halves.answers.most_common())},
         "seconds": round(troubled, 1),
         "faults_a_minute": round(len(faults.done) / troubled * 60, 1),
         "seed": seed,

@@ -14,6 +14,7 @@ import httpx
 import msgspec
 from tests.faults.campaign.archived import places_of, rows_of
 from tests.faults.campaign.field import Field
+from tests.faults.campaign.halves import LoggedHalves
 from tests.faults.campaign.tools import Tools, printed
 from tests.faults.campaign.truth import BRIEF, Truth, difference
 from tests.faults.campaign.watching import Watcher
@@ -53,11 +54,14 @@ class Found(msgspec.Struct, kw_only=True):
 class Verdict:
     """Brings everything to rest, then compares."""
 
-    def __init__(self, field: Field, truth: Truth, tools: Tools, watchers: list[Watcher]) -> None:
+    def __init__(
+        self, field: Field, truth: Truth, tools: Tools, watchers: list[Watcher], halves: LoggedHalves
+    ) -> None:
         self._field = field
         self._truth = truth
         self._tools = tools
         self._watchers = watchers
+        self._halves = halves
         self.ledger: dict[str, Any] = {}
         self.cold: dict[str, int] = {}
         """How many events have left each stream."""
@@ -73,6 +77,7 @@ class Verdict:
             await asyncio.to_thread(self._field.system.wait_ready, *self._field.system.services)
         except AssertionError as error:
             self._truth.violation("stuck", str(error))
+        await asyncio.to_thread(self._field.system.ask, self._halves.ended)
         deadline = time.monotonic() + CALM_SECONDS
         while True:
             await self._settle(deadline)
@@ -166,7 +171,8 @@ class Verdict:
                     truth.violation(kind, f"{sent.name} has no outcome")
             elif not sent.conflicting and (wrong := difference(sent.body, outcomes[0][1])):
                 truth.violation("wrong score", f"{sent.name}: {wrong}")
-        if unknown := recorded - truth.sent.keys():
+        await asyncio.to_thread(self._field.system.ask, lambda bus: self._halves.compare(bus, found.outcomes))
+        if unknown := recorded - truth.sent.keys() - self._halves.keys:
             truth.violation("doubled", f"{len(unknown)} responses recorded that nobody sent")
         await self._report(found)
         self._watched(found)
@@ -194,6 +200,7 @@ class Verdict:
                     for row in report["models"]:
                         told[f"{row['model']} scored"] += row["scored"]
                         told[f"{row['model']} unscored"] += sum(row["unscored"].values())
+                        told[f"{row['model']} declined"] += sum(row["declined"].values())
                     if _explained(told, wanted, removed):
                         break
                     await asyncio.sleep(0.5)

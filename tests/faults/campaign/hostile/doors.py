@@ -9,7 +9,7 @@ import time
 from urllib.parse import quote
 
 import httpx
-from tests.faults.campaign.hostile import pictures, texts
+from tests.faults.campaign.hostile import halves, pictures, texts
 from tests.faults.campaign.hostile.findings import Findings
 
 ANSWER_SECONDS = 60.0
@@ -74,6 +74,7 @@ class Doors:
             self._any: 6,
             self._headers: 5,
             self._stranger: 4,
+            self._logged: 25,
         }
 
     async def close(self) -> None:
@@ -95,6 +96,7 @@ class Doors:
         content: bytes = b"",
         headers: dict[str, str] | None = None,
         refuse: bool = False,
+        status_in_protobuf: bool = False,
     ) -> None:
         began = time.monotonic()
         self._findings.count(f"http: {what}")
@@ -116,15 +118,17 @@ class Doors:
             self._findings.add("slow", f"{what}: {time.monotonic() - began:.0f} s for {given}")
         if refuse and reply.status_code < 400:
             self._findings.add("taken", f"{what}: {reply.status_code} {reply.text[:200]} to {given}")
-        self._check(what, given, reply)
+        self._check(what, given, reply, status_in_protobuf=status_in_protobuf)
 
-    def _check(self, what: str, given: str, reply: httpx.Response) -> None:
+    def _check(
+        self, what: str, given: str, reply: httpx.Response, *, status_in_protobuf: bool = False
+    ) -> None:
         self._findings.status(reply.status_code)
         if reply.status_code >= 500 and reply.status_code != 503:
             self._findings.add("answers of 500", f"{what}: {reply.status_code} {reply.text[:200]} to {given}")
         if reply.status_code == 503 and "retry-after" not in reply.headers:
             self._findings.add("not as promised", f"{what}: 503 without Retry-After to {given}")
-        if reply.status_code < 400 or reply.request.method == "HEAD":
+        if reply.status_code < 400 or reply.request.method == "HEAD" or status_in_protobuf:
             return
         try:
             told = json.loads(reply.content)
@@ -261,6 +265,18 @@ class Doors:
         path = chance.choice(PATHS)
         if path != "/v1/scores" and "transfer-encoding" not in chosen:
             await self._send("headers", "GET", path, headers=chosen)
+
+    async def _logged(self) -> None:
+        """Halves of logged calls, of few calls, so that they meet: some whole, some that nobody can read."""
+        chance = self._random
+        if chance.random() < 0.4:
+            headers, content = halves.event(chance)
+            await self._send("logged event", "POST", "/v1/cloudevents", content=content, headers=headers)
+            return
+        path, headers, content = halves.request(chance)
+        await self._send(
+            "logged half", "POST", path, content=content, headers=headers, status_in_protobuf=True
+        )
 
     async def _stranger(self) -> None:
         """A page of somebody else: under a name that was bound to this address, or from another site."""

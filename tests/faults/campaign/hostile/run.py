@@ -12,10 +12,12 @@ from typing import Any
 
 import httpx
 import psutil
+from tests.faults.campaign.halves import waiting_halves
 from tests.faults.campaign.hostile.calls import Calls
 from tests.faults.campaign.hostile.commands import Commands
 from tests.faults.campaign.hostile.doors import Doors
 from tests.faults.campaign.hostile.findings import Findings
+from tests.faults.campaign.hostile.halves import SETTINGS
 from tests.faults.campaign.hostile.sockets import Sockets
 from tests.faults.campaign.verdict import unplanned
 from tests.faults.harness import System
@@ -39,6 +41,7 @@ async def hostile(*, inputs: int, seed: int, keep: Path | None = None) -> dict[s
             settings={
                 "GROUNDWATCH_GATEWAY__GRPC_PORT": str(grpc_port),
                 "GROUNDWATCH_GATEWAY__GRPC__REPLAYS": "0",
+                **SETTINGS,
             },
         )
         try:
@@ -77,6 +80,7 @@ async def _hostile(system: System, grpc_port: int, *, inputs: int, seed: int) ->
             findings.add("memory", f"the gateway has {memory / 2**20:.0f} MiB")
         await commands.show()
         await _healthy(system, url, findings)
+        await _joined(system, findings)
     finally:
         await doors.close()
         await calls.close()
@@ -92,6 +96,16 @@ async def _hostile(system: System, grpc_port: int, *, inputs: int, seed: int) ->
         "seconds": round(time.monotonic() - began, 1),
         "seed": seed,
     }
+
+
+async def _joined(system: System, findings: Findings) -> None:
+    """No half waits for ever."""
+    deadline = time.monotonic() + CALM_SECONDS
+    while waiting := await asyncio.to_thread(system.ask, waiting_halves):
+        if time.monotonic() > deadline:
+            findings.add("unhealthy", f"{waiting} halves of logged calls are left after {CALM_SECONDS} s")
+            return
+        await asyncio.sleep(0.5)
 
 
 async def _healthy(system: System, url: str, findings: Findings) -> None:
