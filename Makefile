@@ -8,10 +8,6 @@ TORCH ?= torch==2.13.0
 
 # Four processes keep two cores busy while some of them wait; threads of libraries would be in their way.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist loadgroup
-# Thousands of tests with real servers and clocks: of a few that fail, what passes the second time is told
-# with its traceback, and is to be mended all the same. When more fail, all of them stay failed.
-PYTEST += --reruns 1 --max-suite-reruns 3 --rerun-show-tracebacks
-
 .PHONY: install demo test test-all lint clean
 
 install: $(VENV)/installed
