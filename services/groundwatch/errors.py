@@ -11,6 +11,7 @@ GroundwatchError
 │   └── ProvisionRefused  a change to streams or consumers would drop data
 ├── CheckFailed           the thing checked does not hold: exit status 1
 ├── InputError            an event can never succeed: dead letter at once
+│   ├── ImageError        an image that is not taken, with the reason that a logged call has then
 │   ├── DecodeError       the bytes are not the event they claim to be
 │   └── InvalidName       a name that cannot be part of a subject; also a UsageError
 ├── ConnectionLost        the connection to NATS was closed for good: the process ends, exit status 1
@@ -27,6 +28,7 @@ GroundwatchError
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -120,6 +122,18 @@ class InvalidName(UsageError, InputError):
 
 class ConnectionLost(GroundwatchError):
     """The connection to NATS was closed for good. Nothing over it will work again; exit status 1."""
+
+
+class ImageError(InputError):
+    """An image that is not taken; `reason` is why a logged call is recorded without it."""
+
+    def __init__(
+        self,
+        message: str,
+        reason: Literal["image_format", "image_too_large", "image_unreadable"] = "image_unreadable",
+    ) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class Unscorable(GroundwatchError):

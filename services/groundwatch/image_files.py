@@ -18,7 +18,7 @@ from typing import Literal
 
 import msgspec
 
-from groundwatch.errors import InputError
+from groundwatch.errors import ImageError, InputError
 
 Format = Literal["JPEG", "PNG", "WEBP"]
 
@@ -52,12 +52,12 @@ class ImageFile(msgspec.Struct, frozen=True, kw_only=True):
 def inspect(data: bytes, *, max_bytes: int, max_pixels: int) -> ImageFile:
     """Read what the file says of itself: it is complete, a single frame, and within bounds.
 
-    Bytes behind its end are not looked at: phones write previews and films there. Raises `InputError`.
+    Bytes behind its end are not looked at: phones write previews and films there. Raises `ImageError`.
     """
     if not data:
-        raise InputError("image is empty")
+        raise ImageError("image is empty")
     if len(data) > max_bytes:
-        raise InputError(f"image of {len(data)} bytes is larger than {max_bytes}")
+        raise ImageError(f"image of {len(data)} bytes is larger than {max_bytes}", "image_too_large")
     try:
         if data[:2] == b"\xff\xd8":
             found = _jpeg(data)
@@ -66,17 +66,21 @@ def inspect(data: bytes, *, max_bytes: int, max_pixels: int) -> ImageFile:
         elif data[:4] == b"RIFF" and data[8:12] == b"WEBP":
             found = _webp(data)
         else:
-            raise InputError("not a JPEG, PNG or WebP image")
+            raise ImageError("not a JPEG, PNG or WebP image", "image_format")
     except (struct.error, IndexError) as error:
-        raise InputError("image is cut off: its end is missing") from error
+        raise ImageError("image is cut off: its end is missing") from error
     if not (found.width and found.height):
-        raise InputError("image has no pixels")
+        raise ImageError("image has no pixels")
     if found.width * found.height > max_pixels:
-        raise InputError(f"image of {found.width}×{found.height} pixels is larger than {max_pixels} pixels")
+        raise ImageError(
+            f"image of {found.width}×{found.height} pixels is larger than {max_pixels} pixels",
+            "image_too_large",
+        )
     if found.width * found.height * found.scans > SCANS * max_pixels:
-        raise InputError(
+        raise ImageError(
             f"image of {found.width}×{found.height} pixels has {found.scans} scans: send it with fewer, "
-            "or as a baseline JPEG"
+            "or as a baseline JPEG",
+            "image_too_large",
         )
     return found
 
@@ -86,7 +90,7 @@ def _jpeg(data: bytes) -> ImageFile:
     for _ in range(MOST_PARTS):
         marker = _MARKER.search(data, at)
         if marker is None:
-            raise InputError("image is cut off: its end is missing")
+            raise ImageError("image is cut off: its end is missing")
         kind, at = data[marker.end() - 1], marker.end()
         if kind == _EOI:
             break
@@ -102,9 +106,9 @@ def _jpeg(data: bytes) -> ImageFile:
             behind = _AFTER_DATA.search(data, at)
             at = len(data) if behind is None else behind.start()
     else:
-        raise InputError(f"image has more than {MOST_PARTS} segments")
+        raise ImageError(f"image has more than {MOST_PARTS} segments")
     if size is None or not scans:
-        raise InputError("image has no pixels")
+        raise ImageError("image has no pixels")
     return ImageFile(format="JPEG", width=size[0], height=size[1], scans=scans)
 
 
@@ -115,7 +119,7 @@ def _png(data: bytes) -> ImageFile:
         body = at + 8
         (checksum,) = struct.unpack_from(">I", data, body + length)
         if zlib.crc32(memoryview(data)[at + 4 : body + length]) != checksum:
-            raise InputError(f"image is damaged: its chunk {kind!r} at byte {at} has another checksum")
+            raise ImageError(f"image is damaged: its chunk {kind!r} at byte {at} has another checksum")
         if kind == b"IHDR" and size is None:
             size = struct.unpack_from(">II", data, body)
         elif kind == b"acTL" and length >= 4:
@@ -124,18 +128,18 @@ def _png(data: bytes) -> ImageFile:
         if kind == b"IEND":
             break
     else:
-        raise InputError(f"image has more than {MOST_PARTS} chunks")
+        raise ImageError(f"image has more than {MOST_PARTS} chunks")
     if frames > 1:
-        raise InputError("image is animated; send a single frame")
+        raise ImageError("image is animated; send a single frame", "image_format")
     if size is None:
-        raise InputError("image has no pixels")
+        raise ImageError("image has no pixels")
     return ImageFile(format="PNG", width=size[0], height=size[1])
 
 
 def _webp(data: bytes) -> ImageFile:
     (riff,) = struct.unpack_from("<I", data, 4)
     if riff + 8 > len(data):
-        raise InputError("image is cut off: its end is missing")
+        raise ImageError("image is cut off: its end is missing")
     at, end, sizes = 12, riff + 8, [(0, 0)]
     for _ in range(MOST_PARTS):
         if at >= end:
@@ -143,15 +147,15 @@ def _webp(data: bytes) -> ImageFile:
         kind, length = struct.unpack_from("<4sI", data, at)
         body = at + 8
         if body + length > end:
-            raise InputError("image is cut off: its end is missing")
+            raise ImageError("image is cut off: its end is missing")
         match kind:
             case b"VP8X":
                 if data[body] & _ANIMATION:
-                    raise InputError("image is animated; send a single frame")
+                    raise ImageError("image is animated; send a single frame", "image_format")
                 wide, high = (int.from_bytes(data[body + i : body + i + 3], "little") + 1 for i in (4, 7))
                 sizes.append((wide, high))
             case b"ANIM" | b"ANMF":
-                raise InputError("image is animated; send a single frame")
+                raise ImageError("image is animated; send a single frame", "image_format")
             case b"VP8 ":
                 wide, high = struct.unpack_from("<HH", data, body + 6)
                 sizes.append((wide & 0x3FFF, high & 0x3FFF))
@@ -160,7 +164,7 @@ def _webp(data: bytes) -> ImageFile:
                 sizes.append(((bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1))
         at = body + length + (length & 1)
     else:
-        raise InputError(f"image has more than {MOST_PARTS} chunks")
+        raise ImageError(f"image has more than {MOST_PARTS} chunks")
     width, height = max(sizes, key=lambda size: size[0] * size[1])
     return ImageFile(format="WEBP", width=width, height=height)
 

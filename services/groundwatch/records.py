@@ -110,6 +110,8 @@ _ALSO_CALLED = {
 }
 """What other programs call a field of ours."""
 
+PROMPT_TOO_LONG, ANSWER_TOO_LONG = "prompt_too_long", "answer_too_long"
+
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _WHERE = re.compile(r" - at `\$\.?(.*)`\Z", re.DOTALL)
@@ -269,6 +271,34 @@ def check_record(record: Described, name: str, images: Sequence[object], limits:
     if not 0 <= record.recorded_at <= LAST:
         return _refuse(name, "recorded_at", "is not a time in seconds since the epoch")
     return None
+
+
+D = TypeVar("D", bound=Described)
+
+
+def shortened(record: D, images: int, limits: Limits) -> tuple[D, tuple[str, ...]]:
+    """A logged call's record as far as it is taken, and the reasons for what is cut off from it.
+
+    Nobody sends a logged call again in another form, so a bound cuts where it would refuse.
+    """
+    cut = []
+    if len(record.prompt) > limits.prompt:
+        cut.append(PROMPT_TOO_LONG)
+    if len(record.answer) > limits.answer:
+        cut.append(ANSWER_TOO_LONG)
+    if images > limits.images:
+        cut.append("too_many_images")
+    tags = {
+        name: value[: limits.tag - len(name)]
+        for name, value in list(record.tags.items())[: limits.tags]
+        if len(name) < limits.tag
+    }
+    changes: dict[str, Any] = {
+        "prompt": record.prompt[: limits.prompt],
+        "answer": record.answer[: limits.answer],
+        "tags": tags,
+    }
+    return msgspec.structs.replace(record, **changes), tuple(cut)
 
 
 def _lone_surrogate(line: bytes) -> Refusal | None:

@@ -44,9 +44,10 @@ async def test_an_image_at_an_address_is_fetched_where_that_is_allowed(
         recorder.record(model="m", answer="A dog.", images=[png, f"{folder}a.png"])
         recorder.record(model="m", answer="A cat.", images=f"{folder}none.png")
         assert await recorder.aflush(60)
-    (event,) = await gateway.events()
-    assert event.images == (hashlib.sha256(png).hexdigest(),) * 2
-    assert recorder.lost == {"refused": 1}
+    second, first = sorted(await gateway.events(), key=lambda event: event.answer)
+    assert first.images == (hashlib.sha256(png).hexdigest(),) * 2
+    assert (second.images, second.declined) == ((), {"faithscore": "url_not_there"})
+    assert recorder.lost == {}
 
 
 async def test_many_come_once_each(gateway: Any) -> None:
@@ -62,8 +63,8 @@ async def test_many_come_once_each(gateway: Any) -> None:
 async def test_what_is_refused_is_told_as_lost(gateway: Any) -> None:
     recorder = Recorder(gateway.service.url, sender="shop")
     recorder.record(model="m", answer="good", id="one")
-    recorder.record(model="m", answer="bad", images=["https://example.com/a.png"])
-    recorder.record(model="m", answer="bad", images=[b"no image"])
+    recorder.record(model="m" * 300, answer="bad")
+    recorder.record(model="m", answer="bad", protocols=["no_such_protocol"])
     recorder.record(model="m", answer=7)  # type: ignore[arg-type]
     recorder.record(model="m", answer="good", id="two")
     assert await recorder.aflush(30)
@@ -71,7 +72,17 @@ async def test_what_is_refused_is_told_as_lost(gateway: Any) -> None:
     ledger = await audit(gateway.bus.js)
     assert ledger.lost_before_intake == {"shop": {"refused": 2, "unreadable": 1}}
     assert gateway.count("groundwatch_lost_before_intake_total", reason="refused") == 2
-    recorder.record(model="m", answer="bad", images=[b"no image"])
+    recorder.record(model="m" * 300, answer="bad")
     assert await asyncio.to_thread(recorder.flush, 30)
     assert (await audit(gateway.bus.js)).lost_before_intake == {"shop": {"refused": 3, "unreadable": 1}}
     await recorder.aclose()
+
+
+async def test_what_of_an_image_cannot_be_read_here_is_left_out(gateway: Any, tmp_path: Any) -> None:
+    async with Recorder(gateway.service.url) as recorder:
+        for image in ("\u2013", tmp_path / "gone.png", tmp_path):
+            recorder.record(model="m", answer="x", images=[image])
+        assert await recorder.aflush(60)
+    told = [event.declined["faithscore"] for event in await gateway.events()]
+    assert told == ["unknown_placeholder", "image_unreadable", "image_unreadable"]
+    assert recorder.lost == {}

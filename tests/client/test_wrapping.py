@@ -274,12 +274,13 @@ async def test_what_is_no_answer_is_neither_recorded_nor_lost(
     assert (await gateway.events(), recorder.lost) == ([], {})
 
 
-async def test_an_address_of_an_image_is_the_gateways_to_take_or_refuse(
+async def test_an_address_of_an_image_is_the_gateways_to_fetch_or_to_leave_out(
     client: Any, recorder: Recorder, gateway: Any
 ) -> None:
     await asyncio.to_thread(_chat, client, "http://images.example/a.png")
     assert await recorder.aflush(60)
-    assert (await gateway.events(), recorder.lost) == ([], {"refused": 1})
+    (event,) = await gateway.events()
+    assert (event.declined, recorder.lost) == ({"faithscore": "url_not_fetched"}, {})
 
 
 async def test_messages_that_can_be_read_once_are_the_clients_alone(

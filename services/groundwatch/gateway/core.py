@@ -16,7 +16,7 @@ from groundwatch.gateway.answers.search import AnswerSearch
 from groundwatch.gateway.budgets.budgets import Budgets
 from groundwatch.gateway.callers import Caller
 from groundwatch.gateway.intake.admission import Admission
-from groundwatch.gateway.intake.elsewhere import Elsewhere
+from groundwatch.gateway.intake.elsewhere import with_uploaded
 from groundwatch.gateway.intake.intake import Intake
 from groundwatch.gateway.intake.known_ids import KnownIds
 from groundwatch.gateway.intake.logged import LoggedCalls
@@ -83,12 +83,9 @@ class GatewayCore:
         self.backlog = Backlog(bus, self.settings.intake.max_backlog)
         most_images = self.settings.intake.max_images
         self.admission = Admission(self.settings.admission, bus, metrics, most_images=most_images)
-        self._elsewhere = Elsewhere(self.intake.fetcher, self.intake.attachments, self.settings.intake)
-        self.logged = LoggedCalls(
-            self.settings.logged_calls, self.bounds, metrics, self.record, self._complete
-        )
+        self.logged = LoggedCalls(self.bounds, metrics, self.intake.left_out, self.record, self._complete)
         self.telling: list[Callable[[], Sequence[str]]] = [
-            lambda: self.logged.notes,
+            lambda: self.intake.left_out.notes,
             lambda: self.admission.notes,
             lambda: self.access.notes,
         ]
@@ -164,8 +161,9 @@ class GatewayCore:
 
     async def _complete(self, call: Conversation, sender: str, tenant: str) -> Conversation | Refused:
         """A logged call with what it only names; nothing is fetched for one that is not taken now."""
-        refused = self.backlog.refusal() or await self.admission.refusal(tenant)
-        return refused or await self._elsewhere.complete(call, sender)
+        if refused := self.backlog.refusal() or await self.admission.refusal(tenant):
+            return refused
+        return await with_uploaded(call, self.intake.fetcher, sender, self.settings.intake.max_line)
 
 
 async def look_up(bus: Bus, tenant: str, response_id: str) -> dict[str, Any] | None:

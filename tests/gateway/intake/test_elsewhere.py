@@ -10,7 +10,7 @@ import pytest
 from groundwatch.conversations.conversation import Conversation, ImageUrl
 from groundwatch.conversations.reasons import REASONS
 from groundwatch.gateway.callers import EVERYBODY, Caller
-from groundwatch.gateway.intake import elsewhere
+from groundwatch.gateway.intake import elsewhere, submissions
 from groundwatch.gateway.intake.results import Recorded, Refused
 
 CALL = {"model": "heron-7b", "prompt": "What is it?", "answer": "A dog."}
@@ -59,11 +59,11 @@ async def test_nothing_is_fetched_for_a_tenant_that_sends_too_much(opened, image
 @pytest.mark.parametrize(
     ("path", "reason"),
     [
-        ("images/none.png", elsewhere.NOT_THERE),
-        ("images/busy.png", elsewhere.NOT_THERE),
-        ("images/text.png", elsewhere.NOT_THERE),
-        ("images/moved.png", elsewhere.NOT_THERE),
-        ("other/a.png", elsewhere.NOT_ALLOWED),
+        ("images/none.png", submissions.NOT_THERE),
+        ("images/busy.png", submissions.NOT_THERE),
+        ("images/text.png", "image_format"),
+        ("images/moved.png", submissions.NOT_THERE),
+        ("other/a.png", submissions.NOT_ALLOWED),
     ],
 )
 async def test_what_cannot_be_had_is_left_out(opened, image_server, pictures, path, reason):
@@ -75,7 +75,7 @@ async def test_what_cannot_be_had_is_left_out(opened, image_server, pictures, pa
     url = there.removesuffix("images/") + path
     call = Conversation(id="a", images=(ImageUrl(url), ImageUrl(f"{there}a.png")), **CALL)
     ended = await gateway.service.core.logged.record(call, EVERYBODY, "otlp")
-    assert ended == Recorded(id="a", status="recorded")
+    assert ended == Recorded(id="a", status="recorded", left_out=(reason,))
     (event,) = await gateway.events()
     assert (len(event.images), event.declined) == (1, {"faithscore": reason})
     assert gateway.count("groundwatch_images_left_out_total", reason=reason) == 1
@@ -98,7 +98,7 @@ async def test_the_same_call_is_a_duplicate_although_more_can_be_fetched_now(ope
     gateway, there = await opened()
     logged = gateway.service.core.logged
     call = Conversation(id="a", images=(ImageUrl(f"{there}a.png"),), **CALL)
-    assert await logged.record(call, EVERYBODY, "otlp") == Recorded(id="a", status="recorded")
+    assert isinstance(await logged.record(call, EVERYBODY, "otlp"), Recorded)
     image_server.reply("/images/a.png", pictures.encoded("PNG"))
     assert await logged.record(call, EVERYBODY, "otlp") == Recorded(id="a", status="duplicate")
     assert len(await gateway.events()) == 1
@@ -127,7 +127,7 @@ async def test_uploaded_messages_that_cannot_be_had_are_left_out(opened, image_s
     references = {"input": f"{there}none.json", "output": "s3://elsewhere/out.json"}
     logged = gateway.service.core.logged
     call = Conversation(id="a", references=references, **CALL)
-    assert await logged.record(call, EVERYBODY, "otlp") == Recorded(id="a", status="recorded")
+    assert isinstance(await logged.record(call, EVERYBODY, "otlp"), Recorded)
     (event,) = await gateway.events()
     assert event.declined == {"faithscore": elsewhere.NO_MESSAGES}
     silent = await logged.record(Conversation(id="b", model="m", references=references), EVERYBODY, "otlp")
@@ -136,14 +136,12 @@ async def test_uploaded_messages_that_cannot_be_had_are_left_out(opened, image_s
 
 
 async def test_nothing_is_fetched_for_a_call_that_is_not_taken(opened, image_server):
-    gateway, there = await opened(intake={"max_images": 2})
+    gateway, there = await opened()
     logged = gateway.service.core.logged
     url = ImageUrl(f"{there}a.png")
     call = Conversation(id="a", images=(url,), **CALL)
     other = await logged.record(call, Caller(only="acme"), "otlp", tenant="other")
     assert isinstance(other, Refused) and other.reason == "other_tenant"
-    many = await logged.record(Conversation(id="b", images=(url,) * 3, **CALL), EVERYBODY, "otlp")
-    assert isinstance(many, Refused) and many.field == "images"
     named = {"input": f"{there}in.json"}
     await logged.record(
         Conversation(id="c", model="x" * 300, answer="A dog.", references=named), EVERYBODY, "otlp"

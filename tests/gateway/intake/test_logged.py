@@ -11,25 +11,25 @@ from hypothesis import strategies as st
 
 from groundwatch.conversations.conversation import Conversation, ImageText, ImageUrl, Unreadable
 from groundwatch.gateway.callers import EVERYBODY, Caller
+from groundwatch.gateway.intake.left_out import LeftOut
 from groundwatch.gateway.intake.logged import submission_of
 from groundwatch.gateway.intake.results import Recorded, Refused
 from groundwatch.gateway.intake.submissions import Encoded, Submission
 from groundwatch.records import DEFAULT_LIMITS
 from groundwatch.runtime.settings.gateway import LoggedCallsSettings
+from groundwatch.runtime.telemetry.metrics import Metrics
 
 CALL = Conversation(id="call-1", model="heron-7b", prompt="What is it?", answer="A dog.")
-DECLINE, RECORD = LoggedCallsSettings(), LoggedCallsSettings(without_image="record")
 
 
 def read(
     call: Conversation = CALL,
     caller: Caller = EVERYBODY,
-    settings: LoggedCallsSettings = DECLINE,
     tenant: str = "",
     **changes: object,
 ) -> Submission | Refused:
     call = msgspec.structs.replace(call, **changes)
-    return submission_of(call, caller, DEFAULT_LIMITS, settings, tenant=tenant)
+    return submission_of(call, caller, DEFAULT_LIMITS, tenant=tenant)
 
 
 def taken(*arguments: object, **changes: object) -> Submission:
@@ -57,7 +57,7 @@ def test_what_was_logged_is_submitted():
     )
     assert response.tags == {"key": "value"}
     assert found.images == (b"bytes", Encoded(base64="YQ=="), images[2])
-    assert found.declined == ""
+    assert found.left_out == ()
 
 
 def test_the_span_of_a_call_is_among_its_tags():
@@ -85,11 +85,20 @@ def test_what_is_missing_is_named(field):
 
 
 def test_bounds_are_those_of_every_response():
-    assert refused(answer="x" * (DEFAULT_LIMITS.answer + 1)).field == "answer"
     assert refused(model="x" * 257).field == "model"
-    assert refused(images=(b"",) * 17).field == "images"
-    assert refused(tags={"a": "x" * 2000}).field == "tags.a"
     assert refused(answer="\ud800").reason == "malformed"
+
+
+def test_what_is_beyond_a_bound_is_cut_off_and_left_out():
+    bounds = DEFAULT_LIMITS
+    found = taken(answer="x" * (bounds.answer + 1), prompt="y" * (bounds.prompt + 1), left_out=("file_id",))
+    assert (len(found.response.answer), len(found.response.prompt)) == (bounds.answer, bounds.prompt)
+    assert found.left_out == ("file_id", "prompt_too_long", "answer_too_long")
+    found = taken(images=(b"",) * 17, tags={"a": "x" * 2000, "b" * 2000: "c"})
+    assert (len(found.images), found.left_out) == (16, ("too_many_images",))
+    assert [len(name) + len(value) for name, value in found.response.tags.items()] == [bounds.tag]
+    found = taken(tags={f"tag{number}": "x" for number in range(100)})
+    assert len(found.response.tags) == bounds.tags
 
 
 def test_a_token_is_good_for_its_tenant():
@@ -99,8 +108,12 @@ def test_a_token_is_good_for_its_tenant():
 
 
 def test_an_image_that_was_left_out_declines_by_setting():
-    assert taken(left_out=("some_reason", "another")).declined == "some_reason"
-    assert taken(settings=RECORD, left_out=("some_reason",)).declined == ""
+    decline, record = (
+        LeftOut(LoggedCallsSettings(without_image=what), Metrics()) for what in ("decline", "record")
+    )
+    assert decline.declined(("some_reason", "another")) == "some_reason"
+    assert record.declined(("some_reason",)) == decline.declined(()) == ""
+    assert record.declined(("some_reason", "answer_too_long")) == "answer_too_long"
 
 
 @given(st.builds(Conversation, images=st.tuples(st.binary() | st.builds(ImageText, base64=st.text()))))

@@ -9,6 +9,7 @@ knows.
 import asyncio
 import contextlib
 import time
+from collections.abc import Sequence
 from typing import Any, get_args
 
 import msgspec
@@ -20,6 +21,7 @@ from groundwatch.events import LIVE, QuestionAsked, ResponseRecorded, Strategy
 from groundwatch.gateway.budgets.budgets import OVER_BUDGET, Budgets, Decided, Held, decide
 from groundwatch.gateway.fetching.fetcher import Fetcher
 from groundwatch.gateway.intake.known_ids import KnownIds
+from groundwatch.gateway.intake.left_out import LeftOut
 from groundwatch.gateway.intake.results import Reason, Recorded, Refused, bounded
 from groundwatch.gateway.intake.submissions import Attachments, Submission
 from groundwatch.protocols import registry
@@ -50,6 +52,7 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
     stream: str = RESPONSES
     held: tuple[Held, ...] = ()
+    left_out: tuple[str, ...] = ()
     span: Any = None
 
     def undo(self) -> None:
@@ -76,6 +79,7 @@ class Intake:
         self._known = known
         self.placing = Placing(bus)
         self.fetcher = Fetcher(settings.fetch, metrics)
+        self.left_out = LeftOut(settings.logged_calls, metrics)
         self.attachments = Attachments(store, settings.intake, metrics, erased, self.fetcher)
         for reason in get_args(Reason):
             metrics.refused.labels(reason)
@@ -86,20 +90,28 @@ class Intake:
         stored = await self._with_images(submission, deadline)
         if isinstance(stored, Refused):
             return self.refuse(stored)
-        ready = await self.prepare(stored, submission.declined)
-        if not isinstance(ready, Ready):
-            return ready
-        left = max(0.0, deadline - time.monotonic())
-        return await self.finish(ready, await self.send(ready), timeout=left)
+        response, left_out = stored
+        ready = await self.prepare(response, left_out, submission.declined)
+        ended: Ready | Recorded | Refused = ready
+        if isinstance(ready, Ready):
+            left = max(0.0, deadline - time.monotonic())
+            ended = await self.finish(ready, await self.send(ready), timeout=left)
+        assert not isinstance(ended, Ready)
+        conflicts = isinstance(ended, Refused) and ended.reason == "conflict"
+        if conflicts and submission.is_lenient and submission.varies:
+            # The same call again, of which more or less could be fetched than before.
+            return Recorded(id=ended.id, status="duplicate")
+        return ended
 
     async def ask(self, question: Submission, strategy: Strategy) -> Recorded | Refused:
         """Put a question to the response's model, whose answer will be recorded in its place.
 
         Nothing is sampled out: who asks wants the answer judged.
         """
-        stored = await self._with_images(question, 0.0)
-        if isinstance(stored, Refused):
-            return self.refuse(stored)
+        with_images = await self._with_images(question, 0.0)
+        if isinstance(with_images, Refused):
+            return self.refuse(with_images)
+        stored, _ = with_images
         if refused := self._unknown(stored):
             return self.refuse(refused)
         response = msgspec.structs.replace(stored, protocols=self._protocols(stored), recorded_at=0.0)
@@ -177,12 +189,16 @@ class Intake:
                 return self.refuse(_conflict(response))
         return None
 
-    async def prepare(self, response: ResponseRecorded, declined: str = "") -> Ready | Recorded | Refused:
+    async def prepare(
+        self, response: ResponseRecorded, left_out: Sequence[str] = (), declined: str = ""
+    ) -> Ready | Recorded | Refused:
         """Decide everything about a response whose images are stored; waits for new leases and its place.
 
-        `declined` is why no protocol is to judge it, which uses nothing of a budget. What is prepared must be
-        sent and finished: it may have used something of one. What ends here has been counted.
+        `left_out` are the reasons for what it lacks: with them perhaps no protocol judges it, and none with
+        `declined`, which uses nothing of a budget. What is prepared must be sent and finished: it may have
+        used something of one. What ends here has been counted.
         """
+        declined = declined or self.left_out.declined(left_out)
         if refused := self._unknown(response):
             return self.refuse(refused)
         said = msgspec.structs.replace(response, recorded_at=0.0)
@@ -212,7 +228,14 @@ class Intake:
             partition=partition,
         )
         outgoing, span = self._bus.begin_trace(recorded(event, said_digest), "gateway record")
-        return Ready(response=event, digest=said_digest, outgoing=outgoing, held=decided.held, span=span)
+        return Ready(
+            response=event,
+            digest=said_digest,
+            outgoing=outgoing,
+            held=decided.held,
+            left_out=tuple(left_out),
+            span=span,
+        )
 
     async def send(self, ready: Ready) -> Receipt | Refused:
         """Put it on the wire. What comes back must be given to `finish`."""
@@ -263,6 +286,8 @@ class Intake:
             ready.undo()
         elif ready.stream == RESPONSES:
             self._metrics.response(ready.response)
+            self.left_out.count(ready.left_out)
+            ended = msgspec.structs.replace(ended, left_out=ready.left_out)
             for protocol, reason in ready.response.declined.items():
                 if reason == OVER_BUDGET:
                     drawn = ready.response.drawn[protocol]
@@ -273,23 +298,27 @@ class Intake:
         self._metrics.refused.labels(refused.reason).inc()
         return refused
 
-    async def _with_images(self, submission: Submission, deadline: float) -> ResponseRecorded | Refused:
-        """The response with its images stored; faults that pass are tried again until `deadline`."""
-        response, digests = submission.response, None
+    async def _with_images(
+        self, submission: Submission, deadline: float
+    ) -> tuple[ResponseRecorded, tuple[str, ...]] | Refused:
+        """The response with its images stored, and the reasons for what is left out; faults that pass are
+        tried again until `deadline`."""
+        response, stored = submission.response, None
         try:
             async with bounded():
-                while digests is None or isinstance(digests, Refused):
+                while stored is None or isinstance(stored, Refused):
                     try:
-                        digests = self.gone(response) or await self.attachments.digests(submission)
+                        stored = self.gone(response) or await self.attachments.digests(submission)
                     except TransientError as error:
-                        digests = Refused(id=response.id, reason="unavailable", message=str(error))
-                    if isinstance(digests, Refused):
-                        if not digests.passing or digests.lasting or time.monotonic() >= deadline:
-                            return digests
+                        stored = Refused(id=response.id, reason="unavailable", message=str(error))
+                    if isinstance(stored, Refused):
+                        if not stored.passing or stored.lasting or time.monotonic() >= deadline:
+                            return stored
                         await asyncio.sleep(RETRY_SECONDS)
         except TransientError as error:
             return _unavailable(response.id, error)
-        return msgspec.structs.replace(response, images=digests)
+        left_out = (*(submission.left_out or ()), *stored.left_out)
+        return msgspec.structs.replace(response, images=stored.images), left_out
 
     async def _confirm(
         self, ready: Ready, waiting: Receipt | Refused, *, again: bool = False

@@ -1,7 +1,6 @@
 """Calls that other systems logged, made into submissions: OTLP, LiteLLM, serving systems and NATS alike."""
 
 import asyncio
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal
 
@@ -13,21 +12,17 @@ from groundwatch.conversations.conversation import (
     SPAN_TAG,
     TRACE_TAG,
     Conversation,
-    Image,
-    ImageDigest,
-    ImageText,
     ImageUrl,
     Unreadable,
 )
-from groundwatch.conversations.reasons import REASONS
 from groundwatch.errors import TransientError
 from groundwatch.events import ResponseRecorded
 from groundwatch.gateway.callers import Caller
+from groundwatch.gateway.intake.left_out import LeftOut, note_on
 from groundwatch.gateway.intake.results import OverRate, Recorded, Refused
-from groundwatch.gateway.intake.submissions import Attachment, Encoded, Submission
+from groundwatch.gateway.intake.submissions import Submission, attachment_of
 from groundwatch.keys import digest
-from groundwatch.records import Described, Limits, check_record
-from groundwatch.runtime.settings.gateway import LoggedCallsSettings
+from groundwatch.records import Described, Limits, check_record, shortened
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
 
@@ -52,7 +47,7 @@ Source = Literal["otlp", "litellm", "kserve", "dynamo", "nats"]
 """By which way a logged call came: bounded, since it is a metric's label."""
 
 Result = Literal["recorded", "without_image", "duplicate", "refused", "unreadable", "ignored", "incomplete"]
-"""`without_image`: recorded, although the library left an image out. `ignored`: no call of a model.
+"""`without_image`: recorded, although an image or another part was left out. `ignored`: no call of a model.
 `incomplete`: a part of it never came, or was left out by who logged it."""
 
 Record = Callable[[Callable[[], Submission | Refused]], Awaitable[Recorded | Refused]]
@@ -74,18 +69,12 @@ def _tags(conversation: Conversation) -> dict[str, str]:
 
 
 def submission_of(
-    conversation: Conversation,
-    caller: Caller,
-    bounds: Limits,
-    settings: LoggedCallsSettings,
-    *,
-    tenant: str = "",
+    conversation: Conversation, caller: Caller, bounds: Limits, *, tenant: str = ""
 ) -> Submission | Refused:
     """The submission of a logged call, or why it is none.
 
-    An id that is missing or too long becomes a digest, the same for the same call. Images that the library
-    left out end in what `settings.without_image` says: every protocol declined with the reason, or recorded
-    without them.
+    An id that is missing or too long becomes a digest, the same for the same call. What is beyond a bound is
+    cut off, and left out by its reason.
     """
     texts = (conversation.id, conversation.model, conversation.prompt, conversation.answer)
     tags = _tags(conversation)
@@ -99,7 +88,7 @@ def submission_of(
         return owner
     for field in ("model", "answer"):
         if not getattr(conversation, field):
-            why = f" ({_note_on(conversation.left_out[0])})" if conversation.left_out else ""
+            why = f" ({note_on(conversation.left_out[0])})" if conversation.left_out else ""
             return Refused(id=name, reason="invalid", field=field, message=f"was not logged{why}")
     described = Described(
         model=conversation.model,
@@ -107,22 +96,23 @@ def submission_of(
         prompt=conversation.prompt,
         tags=tags,
     )
-    if wrong := check_record(described, name, conversation.images, bounds):
+    described, cut = shortened(described, len(conversation.images), bounds)
+    images = conversation.images[: bounds.images]
+    if wrong := check_record(described, name, images, bounds):
         return Refused(id=name, reason="invalid", field=wrong.field, message=wrong.message)
-    response = ResponseRecorded(
-        id=name,
-        model=described.model,
-        answer=described.answer,
-        prompt=described.prompt,
-        tags=described.tags,
-        tenant=owner or "default",
-    )
-    declined = settings.without_image == "decline" and conversation.left_out
     return Submission(
-        response=response,
-        images=tuple(map(_attachment, conversation.images)),
+        response=ResponseRecorded(
+            id=name,
+            model=described.model,
+            answer=described.answer,
+            prompt=described.prompt,
+            tags=described.tags,
+            tenant=owner or "default",
+        ),
+        images=tuple(map(attachment_of, images)),
         sender=caller.sender,
-        declined=conversation.left_out[0] if declined else "",
+        left_out=(*conversation.left_out, *cut),
+        varies=any(isinstance(image, ImageUrl) for image in images),
     )
 
 
@@ -156,44 +146,17 @@ def id_of(conversation: Conversation) -> str:
     return digest(*said, *images)
 
 
-def _attachment(image: Image) -> Attachment:
-    if isinstance(image, ImageDigest):
-        return image.sha256
-    return Encoded(base64=image.base64) if isinstance(image, ImageText) else image
-
-
-def _note_on(reason: str) -> str:
-    if known := REASONS.get(reason):
-        return f"{reason}: {known.library} {known.did}; what keeps it: {known.setting}"
-    return f"{reason}: part of what was asked is missing in logged calls"
-
-
-def _elsewhere(call: Conversation) -> bool:
-    return bool(call.references) or any(isinstance(image, ImageUrl) for image in call.images)
-
-
 class LoggedCalls:
-    """Records logged calls, counts them, and says once for each reason why images are missing."""
+    """Records logged calls, and counts them."""
 
     def __init__(
-        self,
-        settings: LoggedCallsSettings,
-        bounds: Limits,
-        metrics: Metrics,
-        record: Record,
-        complete: Complete,
+        self, bounds: Limits, metrics: Metrics, left_out: LeftOut, record: Record, complete: Complete
     ) -> None:
-        self._settings = settings
         self._bounds = bounds
         self._metrics = metrics
+        self._left_out = left_out
         self._record = record
         self._complete = complete
-        self._notes: dict[str, str] = {}
-
-    @property
-    def notes(self) -> list[str]:
-        """What somebody should change in the settings of what logs the calls."""
-        return list(self._notes.values())
 
     async def record(
         self, call: Conversation | Unreadable, caller: Caller, source: Source, *, tenant: str = ""
@@ -203,9 +166,8 @@ class LoggedCalls:
             self.count(source, "unreadable")
             wrong = Refused(id=call.id[:LONGEST_ID], reason="malformed", message=call.message)
             return await self._record(lambda: wrong)
-        read = submission_of(call, caller, self._bounds, self._settings, tenant=tenant)
-        elsewhere = _elsewhere(call)
-        if elsewhere and not (isinstance(read, Refused) and read.field != "answer"):
+        read = submission_of(call, caller, self._bounds, tenant=tenant)
+        if call.references and not (isinstance(read, Refused) and read.field != "answer"):
             # What is fetched must not change the id.
             named = msgspec.structs.replace(call, id=id_of(call))
             owner = read.response.tenant if isinstance(read, Submission) else tenant
@@ -214,24 +176,19 @@ class LoggedCalls:
                 read = completed
             else:
                 call = completed
-                read = submission_of(call, caller, self._bounds, self._settings, tenant=tenant)
+                read = submission_of(call, caller, self._bounds, tenant=tenant)
+                if isinstance(read, Submission):
+                    read = msgspec.structs.replace(read, varies=True)
         ended = await self._record(lambda: read)
-        if elsewhere and isinstance(ended, Refused) and ended.reason == "conflict":
-            # The same call again, of which more or less could be fetched than before.
-            ended = Recorded(id=ended.id, status="duplicate")
         if isinstance(ended, Refused):
             self.count(source, "refused")
-            if ended.field != "answer":
-                return ended
+            if ended.field == "answer":
+                for reason in call.left_out:
+                    self._left_out.note(reason)
         elif ended.status == "duplicate":
             self.count(source, "duplicate")
-            return ended
         else:
-            self.count(source, "without_image" if call.left_out else "recorded")
-            for reason, times in Counter(call.left_out).items():
-                self._metrics.images_left_out.labels(reason).inc(times)
-        for reason in dict.fromkeys(call.left_out):
-            self._note(reason)
+            self.count(source, "without_image" if ended.left_out else "recorded")
         return ended
 
     async def record_acknowledged(
@@ -299,8 +256,3 @@ class LoggedCalls:
 
     def count(self, source: Source, result: Result, times: int = 1) -> None:
         self._metrics.logged_calls.labels(source, result).inc(times)
-
-    def _note(self, reason: str) -> None:
-        if reason not in self._notes:
-            self._notes[reason] = note = _note_on(reason)
-            logger.warning("gateway.images_left_out", reason=reason, note=note)

@@ -39,18 +39,23 @@ PASSING: frozenset[Reason] = frozenset(
 """Reasons that are not the response's fault: the same one may be sent again later."""
 
 
-class Recorded(msgspec.Struct, frozen=True, kw_only=True):
-    """The stream holds the response: since now, or since an earlier time."""
+class Recorded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The stream holds the response: since now, or since an earlier time.
+
+    `left_out` are the reasons for what it lacks of a logged call.
+    """
 
     id: str
     status: Literal["recorded", "duplicate"]
+    left_out: tuple[str, ...] = ()
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True):
     """The response was not recorded; where it is `unsure`, nobody knows.
 
     `field` is the path of what is wrong in it, if it is its fault. `lasting`: trying again at once would end
-    the same. `after` so many seconds it may be taken, where that is known.
+    the same. `after` so many seconds it may be taken, where that is known. `left_out` is the reason for
+    which a logged call does without what is wrong, if it can.
     """
 
     reason: Reason
@@ -59,6 +64,7 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True):
     id: str = ""
     lasting: bool = False
     after: float = 0.0
+    left_out: str = ""
 
     @property
     def retry_after(self) -> int:

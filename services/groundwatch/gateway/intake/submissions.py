@@ -7,13 +7,15 @@ import re
 import uuid
 from collections.abc import Sequence
 from functools import partial
-from itertools import count
+from itertools import count, repeat
 from typing import Annotated, Any
 
 import msgspec
 
-from groundwatch.conversations.conversation import ImageUrl
-from groundwatch.errors import InputError, TransientError
+from groundwatch.conversations.content import image_of
+from groundwatch.conversations.conversation import Image, ImageDigest, ImageText, ImageUrl
+from groundwatch.conversations.reasons import REASONS
+from groundwatch.errors import ImageError, InputError, TransientError
 from groundwatch.events import ResponseRecorded, Strategy
 from groundwatch.gateway.callers import Caller
 from groundwatch.gateway.fetching.fetcher import Fetcher
@@ -26,12 +28,16 @@ from groundwatch.records import (
     convert_record,
     decode_record,
     recorded,
+    shortened,
 )
 from groundwatch.runtime.settings.gateway import IntakeSettings
 from groundwatch.runtime.stores.image_checks import ImageChecks
-from groundwatch.runtime.stores.images import Image, ImageStore
+from groundwatch.runtime.stores.images import Image as StoredImage
+from groundwatch.runtime.stores.images import ImageStore
 from groundwatch.runtime.stores.tombstones import NOT_AGAIN, Erased
 from groundwatch.runtime.telemetry.metrics import Metrics
+
+NOT_ALLOWED, NOT_THERE = "url_not_fetched", "url_not_there"
 
 DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _DATA_URL = re.compile(r"data:[^,]{0,200};base64,", re.IGNORECASE)
@@ -74,15 +80,22 @@ def read_attachment(given: str | SentImage, index: int) -> Attachment | Refused:
     return wrong_image(index, message)
 
 
-def wrong_image(index: int, message: str, name: str = "", reason: Reason = "image") -> Refused:
-    return Refused(id=name, reason=reason, field=f"images[{index}]", message=message)
+def wrong_image(
+    index: int, message: str, name: str = "", reason: Reason = "image", left_out: str = ""
+) -> Refused:
+    return Refused(id=name, reason=reason, field=f"images[{index}]", message=message, left_out=left_out)
 
 
 class Sent(Described, frozen=True, kw_only=True):
-    """A response as HTTP brings it: the id may be left to us, and images may come inside."""
+    """A response as HTTP brings it: the id may be left to us, and images may come inside.
+
+    With `left_out` it is a logged call, which is recorded without what cannot be taken; its items are the
+    reasons for what its sender could not send.
+    """
 
     id: Annotated[str, msgspec.Meta(max_length=256)] = ""
     images: tuple[str | SentImage, ...] = ()
+    left_out: Annotated[tuple[str, ...], msgspec.Meta(max_length=1_000)] | None = None
 
 
 class SentQuestion(Sent, frozen=True, kw_only=True):
@@ -95,15 +108,29 @@ class SentQuestion(Sent, frozen=True, kw_only=True):
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
     """A response ready for `Intake`, or with a `strategy` a question. Its images are not in the response yet.
 
-    `sender` is behind whom its images wait. With `declined` it is recorded and no protocol judges it, for
-    this reason.
+    `sender` is behind whom its images wait. With `left_out` it is a logged call: these are the reasons for
+    what it lacks, and an image that cannot be taken adds one. `varies`: logged again, more or less of it may
+    be there, since something had to be fetched. With `declined` no protocol judges it, for this reason.
     """
 
     response: ResponseRecorded
     images: tuple[Attachment, ...] = ()
     sender: str = ""
     strategy: Strategy | None = None
+    left_out: tuple[str, ...] | None = None
+    varies: bool = False
     declined: str = ""
+
+    @property
+    def is_lenient(self) -> bool:
+        return self.left_out is not None
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """The images of a submission, and the reasons for those that are left out of it."""
+
+    images: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
 
 
 _SENT = msgspec.json.Decoder(Sent)
@@ -145,15 +172,51 @@ def _submission(
     tenant = caller.owner(sent.tenant, name)
     if isinstance(tenant, Refused):
         return tenant
-    if wrong := check_record(sent, name, sent.images if images is None else images, bounds):
+    brought = sent.images if images is None else images
+    left_out = sent.left_out
+    if left_out is not None:
+        known = (reason if reason in REASONS else "unknown_placeholder" for reason in left_out)
+        sent, cut = shortened(sent, len(brought), bounds)
+        left_out, brought = (*known, *cut), brought[: bounds.images]
+    if wrong := check_record(sent, name, brought, bounds):
         return _refused(wrong)
     given: list[Attachment] = []
-    for image in map(read_attachment, sent.images, count()) if images is None else images:
+    for image in map(_attachment, brought, count(), repeat(left_out is not None)):
         if isinstance(image, Refused):
-            return msgspec.structs.replace(image, id=name)
-        given.append(image)
+            if left_out is None or not image.left_out:
+                return msgspec.structs.replace(image, id=name)
+            left_out = (*left_out, image.left_out)
+        else:
+            given.append(image)
     response = recorded(msgspec.structs.replace(sent, tenant=tenant), name, ())
-    return Submission(response=response, images=tuple(given), sender=caller.sender)
+    return Submission(
+        response=response,
+        images=tuple(given),
+        sender=caller.sender,
+        left_out=left_out,
+        varies=any(isinstance(image, ImageUrl) for image in given),
+    )
+
+
+def _attachment(
+    given: str | SentImage | Attachment | Refused, index: int, is_logged: bool
+) -> Attachment | Refused:
+    """`is_logged`: whatever a library wrote in an image's place is looked at."""
+    if not isinstance(given, str | SentImage):
+        return given
+    read = read_attachment(given, index)
+    if not isinstance(read, Refused) or not is_logged:
+        return read
+    image = image_of(given) if isinstance(given, str) else None
+    if image is None or isinstance(image, str):
+        return msgspec.structs.replace(read, left_out=image or "image_format")
+    return attachment_of(image)
+
+
+def attachment_of(image: Image) -> Attachment:
+    if isinstance(image, ImageDigest):
+        return image.sha256
+    return Encoded(base64=image.base64) if isinstance(image, ImageText) else image
 
 
 def _refused(refusal: Refusal) -> Refused:
@@ -184,7 +247,7 @@ class Attachments:
         await self._fetcher.close()
         await self._checks.close()
 
-    async def store(self, given: bytes | Encoded, sender: str) -> Image:
+    async def store(self, given: bytes | Encoded, sender: str) -> StoredImage:
         """Check and store. Senders take turns.
 
         Raises `InputError` that says what is wrong with it, `TransientError` when it cannot be stored.
@@ -208,56 +271,72 @@ class Attachments:
         """Whether all are digests seen before, so that nothing must be waited for."""
         return all(isinstance(image, str) and self._store.seen(image) for image in images)
 
-    async def digests(self, submission: Submission) -> tuple[str, ...] | Refused:
+    async def digests(self, submission: Submission) -> Stored | Refused:
         """Store what came as bytes, look up the rest, and last fetch what is elsewhere, side by side.
 
         Raises `TransientError` as `store` does.
         """
-        found: dict[int, str] = {}
-        name, elsewhere = submission.response.id, list[tuple[int, ImageUrl]]()
+        found: dict[int, str | Refused] = {}
+        name, sender = submission.response.id, submission.sender
+        elsewhere: list[tuple[int, ImageUrl]] = []
         for index, given in enumerate(submission.images):
-            try:
-                if isinstance(given, ImageUrl):
-                    elsewhere.append((index, given))
-                elif not isinstance(given, str):
-                    found[index] = (await self.store(given, submission.sender)).sha256
-                elif await self._store.has(given):
-                    found[index] = given
-                else:
-                    missing = f"no image {given} is stored: send it to /v1/images first"
-                    return wrong_image(index, missing, name, "image_missing")
-            except InputError as error:
-                return wrong_image(index, str(error), name)
-        fetching = (self.fetch(image, submission.sender, index, name) for index, image in elsewhere)
-        for (index, _), fetched in zip(elsewhere, await asyncio.gather(*fetching), strict=True):
-            if isinstance(fetched, Refused):
-                return fetched
-            found[index] = fetched
-        return tuple(found[index] for index in range(len(submission.images)))
+            if isinstance(given, ImageUrl):
+                elsewhere.append((index, given))
+                continue
+            found[index] = ended = await self._one(given, sender, index, name)
+            if isinstance(ended, Refused) and not (submission.is_lenient and ended.left_out):
+                return ended
+        fetching = (self._fetch(image, sender, index, name) for index, image in elsewhere)
+        for (index, _), ended in zip(elsewhere, await asyncio.gather(*fetching), strict=True):
+            if isinstance(ended, Refused) and not (submission.is_lenient and ended.left_out):
+                return ended
+            found[index] = ended
+        every = [found[index] for index in range(len(submission.images))]
+        return Stored(
+            images=tuple(one for one in every if isinstance(one, str)),
+            left_out=tuple(one.left_out for one in every if isinstance(one, Refused)),
+        )
 
-    async def fetch(self, image: ImageUrl, sender: str, index: int = 0, name: str = "") -> str | Refused:
+    async def _one(self, given: str | bytes | Encoded, sender: str, index: int, name: str) -> str | Refused:
+        try:
+            if not isinstance(given, str):
+                return (await self.store(given, sender)).sha256
+        except ImageError as error:
+            return wrong_image(index, str(error), name, left_out=error.reason)
+        except InputError as error:
+            return wrong_image(index, str(error), name)
+        if await self._store.has(given):
+            return given
+        missing = f"no image {given} is stored: send it to /v1/images first"
+        return wrong_image(index, missing, name, "image_missing", "image_missing")
+
+    async def _fetch(self, image: ImageUrl, sender: str, index: int, name: str) -> str | Refused:
         """The digest of the image there, which is stored then. Raises `TransientError` as `store` does."""
         if refusal := self._fetcher.refusal(image.url):
-            return wrong_image(index, refusal, name, "image_not_allowed")
+            return wrong_image(index, refusal, name, "image_not_allowed", NOT_ALLOWED)
         reason: Reason = "image_not_fetched"
         try:
             async with self._fetcher.fetched(image.url, sender, most=self._limits.max_image_bytes) as data:
                 reason = "image"
                 return (await self.store(data, sender)).sha256
+        except ImageError as error:
+            return wrong_image(index, str(error), name, reason, error.reason)
         except InputError as error:
-            return wrong_image(index, str(error), name, reason)
+            # Of an image that was erased, a call is not taken either.
+            left_out = "" if reason == "image" else NOT_THERE
+            return wrong_image(index, str(error), name, reason, left_out)
         except TransientError as error:
             if reason == "image":
                 raise
             # Not asked again at once: what is elsewhere is not helped by that.
-            refused = wrong_image(index, str(error), name, "image_unavailable")
+            refused = wrong_image(index, str(error), name, "image_unavailable", NOT_THERE)
             return msgspec.structs.replace(refused, lasting=True)
 
     def _decode(self, given: Encoded) -> bytes:
         limit = self._limits.max_image_bytes
         if len(given.base64) > limit * 3 // 2 + 1024:
-            raise InputError(f"image is larger than {limit} bytes")
+            raise ImageError(f"image is larger than {limit} bytes", "image_too_large")
         try:
             return base64.b64decode("".join(given.base64.split()), validate=True)
         except (binascii.Error, ValueError) as error:
-            raise InputError(f"not base64: {error}") from error
+            raise ImageError(f"not base64: {error}") from error

@@ -109,7 +109,7 @@ class Window:
         response = submission.response
         if images:
             response = msgspec.structs.replace(response, images=tuple(map(str, images)))
-        ready = await self._intake.prepare(response, submission.declined)
+        ready = await self._intake.prepare(response, submission.left_out or (), submission.declined)
         if not isinstance(ready, Ready):
             return None, ready
         return ready, await self._intake.send(ready)

@@ -1,5 +1,6 @@
 """Requests and responses that KServe logs apart, joined as soon as both are there."""
 
+import re
 from collections.abc import Mapping
 
 import msgspec
@@ -18,6 +19,9 @@ from groundwatch.gateway.serving.events import OTHER, Event
 from groundwatch.keys import response_key
 from groundwatch.runtime.delivery.bus import Stored
 from groundwatch.runtime.delivery.streams import FAULTS
+
+_IMAGE = re.compile(rb'"data:[^"\\]{4096,}+"')
+_PLACEHOLDER = b'"groundwatch:image_too_large"'
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +68,13 @@ class Exchanges:
             holds=(event.side,),
             body=event.body,
         )
+        if len(half.body) > self._core.bounds.line:
+            half = _without_images(half)
         stored = await self._joiner.keep(self._family, half)
+        if isinstance(stored, Refused) and stored.reason == "too_large":
+            # More than a message of NATS holds: the rest is recorded, and says what it lacks.
+            half = _without_images(half)
+            stored = await self._joiner.keep(self._family, half)
         if isinstance(stored, Refused):
             return self._refused(stored)
         try:
@@ -104,6 +114,11 @@ class Exchanges:
             for side, count in self._incomplete.items()
             if count
         ]
+
+
+def _without_images(half: Half) -> Half:
+    """With a placeholder for each image that stands in it."""
+    return msgspec.structs.replace(half, body=_IMAGE.sub(_PLACEHOLDER, half.body))
 
 
 def _is_whole(sides: frozenset[str]) -> bool:

@@ -28,7 +28,7 @@ class CloudEventRoutes:
         """Take one event, or a batch. 200 and not 202, which KServe's logger takes for an error."""
         if encoding := request.headers.get("content-encoding", "").lower().replace("identity", ""):
             return problem(415, f"Content-Encoding {encoding} is not read; send it uncompressed")
-        body = await body_of(request, self._core.bounds.line)
+        body = await body_of(request, self._core.settings.logged_calls.max_batch)
         if isinstance(body, TooLarge):
             return self._refused(
                 Refused(reason="too_large", message=f"the body has more than {body.limit} bytes")

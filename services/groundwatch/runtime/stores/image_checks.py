@@ -15,10 +15,10 @@ from collections.abc import AsyncIterator, Callable
 
 import msgspec
 
-from groundwatch.errors import InputError, TransientError
+from groundwatch.errors import ImageError, TransientError
 from groundwatch.runtime.services.tasks import cancelled
 from groundwatch.runtime.settings.gateway import IntakeSettings
-from groundwatch.runtime.stores.image_worker import LENGTH, REQUEST, Decoded
+from groundwatch.runtime.stores.image_worker import LENGTH, REQUEST, Decoded, Rejected
 from groundwatch.runtime.stores.images import Image, image_of
 from groundwatch.runtime.telemetry.logs import logger
 
@@ -104,7 +104,7 @@ class ImageChecks:
     async def check(self, data: bytes | Callable[[], bytes], sender: str) -> Image:
         """The checked image; `data` may be what decodes it, and is called in its turn.
 
-        Raises `InputError` that says what is wrong with it, `TransientError` when too much waits.
+        Raises `ImageError` that says what is wrong with it, `TransientError` when too much waits.
         """
         # What has begun ends, so that a sender who goes away leaves no process in the middle of an image.
         task = asyncio.create_task(self._check(data, sender))
@@ -134,14 +134,16 @@ class ImageChecks:
             raise TransientError(
                 "too many images wait to be checked; send it again, or fewer at once"
             ) from error
-        if isinstance(found, str):
-            raise InputError(found)
+        if isinstance(found, Rejected):
+            raise ImageError(found.message, found.reason)
         return await asyncio.to_thread(image_of, data, found)
 
-    async def _ask(self, data: bytes) -> Decoded | str:
+    async def _ask(self, data: bytes) -> Decoded | Rejected:
         limits = self._limits
         if len(data) > limits.max_image_bytes:
-            raise InputError(f"image of {len(data)} bytes is larger than {limits.max_image_bytes}")
+            raise ImageError(
+                f"image of {len(data)} bytes is larger than {limits.max_image_bytes}", "image_too_large"
+            )
         seconds = limits.max_image_seconds
         worker = await self._worker()
         try:
@@ -154,7 +156,7 @@ class ImageChecks:
                 await worker.stdin.drain()
                 (length,) = LENGTH.unpack(await worker.stdout.readexactly(LENGTH.size))
                 reply = await worker.stdout.readexactly(length)
-                found: Decoded | str = msgspec.json.decode(reply, type=Decoded | str)
+                found: Decoded | Rejected = msgspec.json.decode(reply, type=Decoded | Rejected)
         except TimeoutError as error:
             with contextlib.suppress(ProcessLookupError):
                 worker.kill()
@@ -173,12 +175,13 @@ class ImageChecks:
 
     def _gone(self, status: int) -> Exception:
         if -status == signal.SIGPROF:
-            return InputError(
+            return ImageError(
                 f"image takes more than {self._limits.max_image_seconds:g} s to decode: send it smaller, or "
-                "as a plain PNG or baseline JPEG"
+                "as a plain PNG or baseline JPEG",
+                "image_too_large",
             )
         if -status in _CRASHES:
-            return InputError("image cannot be decoded: the decoder crashed")
+            return ImageError("image cannot be decoded: the decoder crashed")
         logger.warning("images.worker_ended", status=status)
         return TransientError(f"what checks images ended with status {status}; send it again")
 

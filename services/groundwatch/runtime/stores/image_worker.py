@@ -10,24 +10,24 @@ import resource
 import signal
 import struct
 import sys
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
 import msgspec
 from PIL import Image, ImageFile
 
-from groundwatch.errors import InputError
+from groundwatch.errors import ImageError
 from groundwatch.image_files import READERS, inspect
 
 REQUEST = struct.Struct(">QQQd")
 """Length of the image, `max_image_bytes`, `max_image_pixels`, seconds of the processor."""
 
 LENGTH = struct.Struct(">I")
-"""Of the reply: a `Decoded`, or why it is none of ours."""
+"""Of the reply: a `Decoded`, or a `Rejected`."""
 
 MEDIA_TYPES = {"JPEG": "image/jpeg", "PNG": "image/png", "WEBP": "image/webp"}
 
 
-class Decoded(msgspec.Struct, frozen=True, kw_only=True):
+class Decoded(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """An image that a decoder has been through. Width and height in pixels."""
 
     media_type: str
@@ -35,8 +35,15 @@ class Decoded(msgspec.Struct, frozen=True, kw_only=True):
     height: int
 
 
+class Rejected(msgspec.Struct, frozen=True, tag=True):
+    """Why it is none of ours, as `ImageError` has it."""
+
+    message: str
+    reason: Literal["image_format", "image_too_large", "image_unreadable"]
+
+
 def decode(data: bytes, *, max_bytes: int, max_pixels: int) -> Decoded:
-    """Bytes, frames, scans and pixels are looked at before anything is decoded. Raises `InputError`."""
+    """Bytes, frames, scans and pixels are looked at before anything is decoded. Raises `ImageError`."""
     file = inspect(data, max_bytes=max_bytes, max_pixels=max_pixels)
     # Pillow's bound is the process's; ours is what the file was just held to.
     Image.MAX_IMAGE_PIXELS = None
@@ -44,15 +51,15 @@ def decode(data: bytes, *, max_bytes: int, max_pixels: int) -> Decoded:
     try:
         with Image.open(io.BytesIO(data), formats=READERS) as opened:
             if opened.size != (file.width, file.height):
-                raise InputError("image cannot be decoded: it says two sizes")
+                raise ImageError("image cannot be decoded: it says two sizes")
             # A JPEG is decoded at an eighth of its size: enough to find it truncated, a 64th of the memory.
             opened.draft(None, (max(1, file.width // 8), max(1, file.height // 8)))
             opened.load()
-    except InputError:
+    except ImageError:
         raise
     except Exception as error:
         # Pillow's decoders raise whatever their format's parser raised.
-        raise InputError(f"image cannot be decoded: {error}") from error
+        raise ImageError(f"image cannot be decoded: {error}") from error
     return Decoded(media_type=MEDIA_TYPES[file.format], width=file.width, height=file.height)
 
 
@@ -65,11 +72,11 @@ def serve(requests: BinaryIO, replies: BinaryIO) -> None:
             return
         # Time of the processor: a busy machine is not the image's fault.
         signal.setitimer(signal.ITIMER_PROF, seconds)
-        found: Decoded | str
+        found: Decoded | Rejected
         try:
             found = decode(data, max_bytes=max_bytes, max_pixels=max_pixels)
-        except InputError as error:
-            found = str(error)
+        except ImageError as error:
+            found = Rejected(str(error), error.reason)
         reply = msgspec.json.encode(found)
         signal.setitimer(signal.ITIMER_PROF, 0)
         del data

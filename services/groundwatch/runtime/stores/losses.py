@@ -19,7 +19,7 @@ TRIES = 10
 MAX_REPORT = 256 * 1024
 """Bytes of a report."""
 
-REASONS = ("full", "unreadable", "image", "too_large", "refused", "gave_up", "exit", "bug")
+REASONS = ("full", "unreadable", "too_large", "refused", "gave_up", "exit", "bug")
 """Why our own client drops a response, as its metric names them; what others say is `other` there."""
 
 OTHER = "other"
