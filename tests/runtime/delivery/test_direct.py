@@ -9,7 +9,7 @@ from nats.js.api import StreamConfig
 
 from groundwatch.runtime.delivery import direct
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.direct import read_by_sequence
+from groundwatch.runtime.delivery.direct import last_of_each_subject, read_by_sequence
 from groundwatch.runtime.local.servers import NatsServer
 from groundwatch.runtime.settings import NatsSettings
 
@@ -45,6 +45,15 @@ async def test_what_was_not_given_out_at_first_is_asked_for_again(
 
     monkeypatch.setattr(direct, "_next_of_leader", late)
     assert await sequences(js, 3) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("status", ("404", "204", "413", "²"))
+async def test_a_header_of_a_message_is_no_word_of_the_server(js: JetStreamContext, status: str) -> None:
+    for number in (1, 2):
+        await js.publish(f"test.{number}", b"said", headers={"Status": status, "Nats-Num-Pending": "²"})
+    assert await sequences(js, 2) == [1, 2]
+    found = await last_of_each_subject(js, STREAM, ["test.>"], 2)
+    assert found is not None and [one.sequence for one in found] == [1, 2]
 
 
 async def test_single_holes_and_stretches_are_passed_over(js: JetStreamContext) -> None:

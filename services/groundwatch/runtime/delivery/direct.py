@@ -103,7 +103,7 @@ async def read_by_sequence(
                 continue
             messages: list[Read] = []
             while (message := arrived.pop(start, None)) is not None:
-                if (message.headers or {}).get("Status") != NOT_FOUND:
+                if _status(message) != NOT_FOUND:
                     messages.append(_read(message, last, headers_only))
                     start, doubted = start + 1, 0
                     continue
@@ -153,7 +153,7 @@ async def last_of_each_subject(
             async with asyncio.timeout(js._timeout):
                 message = await arrived.get()
             headers = message.headers or {}
-            status = headers.get("Status")
+            status = _status(message)
             if status == END:
                 whole = int(headers.get(LEFT, 0)) == 0 and int(headers.get(UP_TO, 0)) >= last
                 return messages if whole else None
@@ -198,6 +198,12 @@ async def _next_of_leader(js: JetStreamContext, stream: str, sequence: int) -> i
     except nats.js.errors.NotFoundError:
         return sys.maxsize
     return found.seq or sequence + 1
+
+
+def _status(message: Msg) -> str:
+    """What the server says in place of a message; a message may have a header of that name, too."""
+    headers = message.headers or {}
+    return "" if SEQUENCE in headers else headers.get("Status", "")
 
 
 def _read(message: Msg, last: int, headers_only: bool) -> Read:
