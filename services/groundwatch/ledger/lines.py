@@ -71,18 +71,20 @@ class Line(msgspec.Struct, kw_only=True):
         self.recorded_digest = _sum(self.recorded_digest, pair, number)
 
     def outcome(self, pair: bytes, kind: str, reason: str, number: int = 1) -> None:
-        """One of a kind that nobody knows counts nowhere, so that the day does not balance."""
-        if kind in KINDS:
-            self.count(kind, reason, number)
+        if self.count(kind, reason, number):
             self.outcome_digest = _sum(self.outcome_digest, pair, number)
 
-    def count(self, kind: str, reason: str, number: int) -> None:
+    def count(self, kind: str, reason: str, number: int) -> bool:
+        """One of a kind that nobody knows counts nowhere, so that the day does not balance."""
+        if kind not in KINDS:
+            return False
         setattr(self, kind, getattr(self, kind) + number)
         if reason:
             name = f"{kind}: {reason}"
             self.reasons[name] = self.reasons.get(name, 0) + number
             if not self.reasons[name]:
                 del self.reasons[name]
+        return True
 
 
 def _sum(digest: bytes, pair: bytes, number: int) -> bytes:

@@ -49,6 +49,7 @@ from groundwatch.topology import (
     OUTCOMES,
     RESPONSES,
     is_token,
+    number_in,
     parse_subject,
     run_subjects,
     subject_of,
@@ -158,7 +159,9 @@ def outcome_of(message: Read) -> Outcome | None:
         return None
     headers = message.headers
     replaced = headers.get(HEADER_REPLACED, "")
-    if not replaced and headers.get(HEADER_EXPECT_SEQUENCE, "0") != "0":
+    if replaced not in REPLACEABLE:
+        replaced = ""
+    if not replaced and number_in(headers.get(HEADER_EXPECT_SEQUENCE, "")):
         # Written by a version that does not say what it replaced.
         replaced = REPLACEABLE[0]
     return Outcome(

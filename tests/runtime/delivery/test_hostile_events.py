@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from tests.runtime.conftest import Running, done, eventually, record, response
 from tests.runtime.delivery.test_stage import all_done, letters, reason_of
 
 from groundwatch.errors import TransientError
-from groundwatch.events import ResponseRecorded
+from groundwatch.events import Reference, ResponseRecorded
 from groundwatch.ledger.ledger import audit
 from groundwatch.runtime.delivery.bus import ENCODER
 from groundwatch.runtime.delivery.dead_letters import dead_letters, send_again
 from groundwatch.runtime.delivery.stage import BUG_ATTEMPTS
 from groundwatch.runtime.delivery.superseding import named_in, superseded_by
-from groundwatch.runtime.delivery.work import Result, Work
+from groundwatch.runtime.delivery.work import InHand, Result, Work
+from groundwatch.runtime.settings import Settings
+from groundwatch.runtime.settings.gateway import GatewaySettings
+from groundwatch.system.up import prepare_folder, whole_system
 from groundwatch.topology import (
     HEADER_EXPECT_SEQUENCE,
     HEADER_ORIGIN,
@@ -25,7 +30,11 @@ from groundwatch.topology import (
     HEADER_RETRY,
     HEADER_SUPERSEDES,
     HEADER_TRACE,
+    OUTCOMES,
     subject_of,
+)
+from groundwatch.topology import (
+    HEADERS as DECLARED,
 )
 
 HEADERS = (
@@ -147,3 +156,40 @@ async def test_dead_letters_are_listed_and_sent_again_whatever_their_headers_say
     assert letter.retries == 0
     await send_again(running.bus, letter)
     assert not await letters(running)
+
+
+@pytest.mark.slow
+async def test_no_header_of_any_event_stops_a_service_or_the_audit(tmp_path: Path) -> None:
+    """Every header that there is, on every kind of event, with the whole system reading on."""
+    settings = prepare_folder(Settings(gateway=GatewaySettings(port=0), data_dir=str(tmp_path)))
+    reference = Reference(objects=("dog",))
+    async with (
+        whole_system(settings, tmp_path) as system,
+        httpx.AsyncClient(base_url=system.gateway_url) as http,
+    ):
+        js = system.bus.js
+        keys = []
+        for number, text in enumerate(("²", "9" * 5_000, "", "-1", "a,b:c", "faithscore:²:x")):
+            headers = {name: text for name in DECLARED if not name.startswith("Nats-")} | {"Status": "404"}
+            event = response(f"r{number}", reference=reference)
+            keys.append(event.key)
+            await js.publish(f"gw.recorded.live.{event.key}", ENCODER.encode(event), headers=headers)
+            (judged,) = done(Work(response(f"o{number}"), InHand(()))).publications
+            await js.publish(
+                judged.outgoing.subject, ENCODER.encode(judged.outgoing.payload), headers=headers
+            )
+            for kind in ("alarm.live.faithscore", "opinion.live.faithscore.x", "dead.extraction.live"):
+                await js.publish(f"gw.{kind}.k{number}", b"{}", headers=headers)
+            await js.publish(f"gw.retry.extraction.live.k{number}", b"{}", headers=headers)
+            await js.publish("gw.intake.acme", b"{}", headers=headers)
+
+        async def ended() -> bool:
+            found = [await system.bus.holds(OUTCOMES, f"gw.outcome.live.faithscore.{key}") for key in keys]
+            return all(found)
+
+        await eventually(ended, within=60)
+        for page in ("/", "/health", "/answers", "/alarms", "/v1/report", "/v1/answers?model=heron-7b"):
+            assert (await http.get(page)).status_code == 200, page
+        # Nothing is put right by it: what has foreign headers is counted as foreign, or does not balance.
+        assert not (await audit(js)).balanced
+        assert (await http.get("/readyz")).json() == {"ready": True, "problems": []}

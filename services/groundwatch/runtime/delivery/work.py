@@ -19,7 +19,14 @@ from groundwatch.runtime.delivery.attempts import Attempts
 from groundwatch.runtime.delivery.bus import Outgoing
 from groundwatch.runtime.delivery.superseding import header_of, named_in
 from groundwatch.runtime.telemetry.logs import logger
-from groundwatch.topology import HEADER_ORIGIN, HEADER_PROTOCOLS, HEADER_RETRY, Address, parse_subject
+from groundwatch.topology import (
+    HEADER_ORIGIN,
+    HEADER_PROTOCOLS,
+    HEADER_RETRY,
+    RETRY,
+    Address,
+    parse_subject,
+)
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
@@ -75,9 +82,12 @@ class Arrived:
     def __init__(self, message: Msg, *, foreign: bool = False) -> None:
         self.message = message
         self.headers: Mapping[str, str] = {} if foreign else message.headers or {}
-        self.origin: str = self.headers.get(HEADER_ORIGIN) or message.subject
         at = message.metadata
         self.stream = at.stream
+        # On every other stream a message is what its subject says, whatever somebody wrote into its headers.
+        again = self.stream == RETRY
+        self.origin: str = (self.headers.get(HEADER_ORIGIN) if again else "") or message.subject
+        self.retried = again and HEADER_RETRY in self.headers
         self.delivered = at.num_delivered
         self.sequence = at.sequence.stream
         self.stored_at = at.timestamp
@@ -102,10 +112,6 @@ class Arrived:
     @property
     def first(self) -> bool:
         return self.delivered == 1 and self.handled <= 1
-
-    @property
-    def retried(self) -> bool:
-        return HEADER_RETRY in self.headers
 
     @property
     def asked(self) -> tuple[str, ...]:
