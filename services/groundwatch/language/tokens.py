@@ -2,7 +2,9 @@
 
 import re
 
-_TOKEN = re.compile(r"(?>\d+(?:[.,:]\d+)*(?:st|nd|rd|th|'?s)?)\b(?!-[^\W\d_])|[^\W_]+(?:[-'&.][^\W_]+)*'?|,")
+_TOKEN = re.compile(
+    r"(?>\d+(?:[.,:]\d+){0,9}(?:st|nd|rd|th|'?s)?)\b(?!-[^\W\d_])|[^\W_]+(?:[-'&.][^\W_]+)*'?|,"
+)
 _ASIDE = re.compile(r"\([^()]*\)")
 _CLITICS = (("'re", "are"), ("'ve", "have"), ("'ll", "will"), ("'m", "am"))
 _NOT = {"ca": "can", "wo": "will"}

@@ -42,7 +42,7 @@ UNREAD = {"accuracy": 0.0}
 CELLS = ("tp", "fp", "tn", "fn")
 RATES = ("accuracy", "precision", "recall", "f1", "yes_ratio")
 
-_EXISTS = re.compile(r"^\s*(is|are) there (?:an? |any |some )?([^?]+?)\s*(?:\?.*)?$", re.IGNORECASE)
+_EXISTS = re.compile(r"^\s*(is|are) there (?:an? |any |some )?([^?]*[^?\s])\s*+(?:\?.*+)?$", re.IGNORECASE)
 ANSWERS: dict[str, Answer] = {"yes": "yes", "no": "no"}
 _OTHER: dict[Answer, Answer] = {"yes": "no", "no": "yes"}
 

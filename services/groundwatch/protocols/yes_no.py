@@ -108,7 +108,8 @@ _FENCED = re.compile(r"\A\s*+```\w*+\s*+(.*?)\s*+```\s*+\Z", re.DOTALL)
 _BOXED = re.compile(r"\\boxed\{(?:\\(?:text|mathrm|mathbf|textbf)\{)?+([^{}]{0,200}+)\}")
 _KEYS = ("answer", "final_answer", "choice", "option", "result", "prediction", "response", "label", "count")
 _ASKED = re.compile(
-    rf"^{_GAP}(?:is|are) there (?:an? |any |some |the )?(.+?)(?: (?:in|on|visible|present|shown)\b.*)?{_GAP}$"
+    rf"^{_GAP}(?:is|are) there (?:an? |any |some |the )?(.+?)"
+    rf"(?: (?:in|on|visible|present|shown)\b.*+)?{_GAP}$"
 )
 
 
@@ -168,7 +169,7 @@ def spoken(reply: str) -> str:
 
 def plain_reply(text: str) -> str:
     """The beginning of a reply as it is read: one form of letters and quotation marks, in lower case."""
-    folded = unicodedata.normalize("NFKC", text[:_READ]).casefold()
+    folded = unicodedata.normalize("NFKC", text[:_READ]).casefold()[:_READ]
     return " ".join(re.sub(r"[’‘`´]", "'", folded).split(" ")).strip()
 
 

@@ -293,7 +293,7 @@ LOOSE = (frozenset({"on", "in", "at"}), frozenset({"on", "above"}))
 IMAGE = frozenset({"image", "picture", "photo", "photograph", "frame", "scene", "view"})
 UNTOLD = frozenset({"", "unknown", "unspecified", "none", "n/a", "not specified", "not mentioned"})
 
-_JOINED = re.compile(r"\s*(?:,|/|&|\band\b|\bor\b)\s*")
+_JOINED = re.compile(r" ?(?:,|/|&|\band\b|\bor\b) ?")
 _SIDES = re.compile(
     r"\b(?:on|to|at|in) the (?:far )?(left|right)(?:[- ]hand)?(?: side| corner| part)?\b(?! of)"
 )
@@ -386,7 +386,7 @@ def _thing(one: str, other: str, things: Comparer) -> Likeness:
 
 
 def _values(text: str) -> list[Attribute]:
-    words = text.strip().casefold()
+    words = " ".join(text.casefold().split())
     if words in UNTOLD:
         return []
     whole = lexicon().attribute(words)

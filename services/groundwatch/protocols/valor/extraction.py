@@ -21,7 +21,7 @@ MOST_ALIKE = 50
 
 WORN = ("clothing", "footwear", "accessory", "hat", "bag", "glove", "scarf", "glasses", "jewelry")
 
-_BY = re.compile(r"\w+ed by\b", re.IGNORECASE)
+_BY = re.compile(r"\wed by\b", re.IGNORECASE)
 _LARGER, _SMALLER = frozenset({"larger", "bigger"}), frozenset({"smaller", "tinier"})
 
 

