@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
+import time
+
+import pytest
 
 from groundwatch.errors import Unscorable
 from groundwatch.events import (
@@ -17,6 +21,7 @@ from groundwatch.events import (
 )
 from groundwatch.protocols import registry
 from groundwatch.verification.engines.base import Verification
+from groundwatch.verification.engines.reference import engine
 from groundwatch.verification.engines.reference.engine import ReferenceEngine
 
 PROTOCOL = registry.get("faithscore")
@@ -78,3 +83,41 @@ def test_the_engine_is_light() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+async def test_many_claims_and_facts_take_a_time_that_is_short_and_leave_the_event_loop_free() -> None:
+    """As many false facts of several atoms as a response may have, and as many claims."""
+    things = ("dog", "cat", "car", "tree", "ball", "table", "chair", "cup", "hat", "man")
+    facts = tuple(
+        KnownFact(
+            text=f"The {things[at % 10]} is on the {things[at // 10 % 10]} near thing{at}.", holds=False
+        )
+        for at in range(2_000)
+    )
+    claims = [f"The {things[at % 10]} holds a gadget{at}." for at in range(2_000)]
+    event = extracted(Reference(facts=facts, complete=True), *claims, "The cat is on the dog near thing1.")
+    longest, ended = 0.0, asyncio.Event()
+
+    async def probe() -> None:
+        nonlocal longest
+        while not ended.is_set():
+            begin = time.monotonic()
+            await asyncio.sleep(0.01)
+            longest = max(longest, time.monotonic() - begin)
+
+    probing = asyncio.create_task(probe())
+    begin = time.process_time()
+    (result,) = await ReferenceEngine().verify([event], PROTOCOL)
+    taken = time.process_time() - begin
+    ended.set()
+    await probing
+    assert isinstance(result, Verification)
+    assert result.verdicts[-1].decision is Decision.REFUTED
+    assert longest < 1.0 and taken < 8.0, (longest, taken)
+
+
+async def test_claims_that_take_too_long_are_not_scored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "SECONDS", 0.0)
+    event = extracted(Reference(objects=("dog",)), "There is a dog.")
+    (result,) = await ReferenceEngine().verify([event], PROTOCOL)
+    assert isinstance(result, Unscorable) and result.reason == "took_too_long"

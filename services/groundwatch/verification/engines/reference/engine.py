@@ -24,6 +24,7 @@ lists them all.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -97,6 +98,9 @@ def _asserted(read: Statement, rules: Rules) -> Ruling:
 
 VERSION = "2"
 
+SECONDS = 30.0
+"""In which the claims of one answer are judged; the most that are taken need a tenth of it."""
+
 
 class ReferenceEngine(VerificationEngine):
     """Judges claims against what the response's own reference says of the image. No model, no image.
@@ -116,11 +120,15 @@ class ReferenceEngine(VerificationEngine):
 
 
 def _verify(event: ClaimsExtracted) -> Verification:
+    until = time.monotonic() + SECONDS
     reference = event.response.reference
     if reference is None or reference == Reference(complete=reference.complete):
         raise Unscorable("no_reference", "the response says nothing of what is in its image")
     known = knowledge(reference)
-    rulings = [rule(claim.text, known) for claim in event.claims]
-    return Verification(
-        verdicts=tuple(Verdict(decision=one.decision, evidence=one.evidence) for one in rulings)
-    )
+    verdicts = []
+    for claim in event.claims:
+        if time.monotonic() > until:
+            raise Unscorable("took_too_long", f"its claims take longer than {SECONDS:g} s to judge")
+        ruling = rule(claim.text, known)
+        verdicts.append(Verdict(decision=ruling.decision, evidence=ruling.evidence))
+    return Verification(verdicts=tuple(verdicts))

@@ -1,6 +1,7 @@
 """A reference, read once and indexed so that a claim's atoms find what speaks of them."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 from functools import lru_cache
 
 from groundwatch.events import Reference
@@ -43,7 +44,7 @@ class Knowledge:
         self.relations: dict[str, list[tuple[Relates, str]]] = defaultdict(list)
         self.pairs: set[tuple[str, str]] = set()
         self.false: dict[str, list[tuple[Atom, str]]] = defaultdict(list)
-        self.false_together: list[tuple[frozenset[Atom], str]] = []
+        self._together: list[tuple[frozenset[Atom], str]] = []
         self.texts: dict[str, set[tuple[bool, str]]] = defaultdict(set)
         self.shapes: dict[frozenset[Atom], set[tuple[bool, str]]] = defaultdict(set)
         self.bags: dict[frozenset[str], set[tuple[bool, str]]] = defaultdict(set)
@@ -58,6 +59,23 @@ class Knowledge:
         for read, holds, text in facts:
             if not holds:
                 self._deny(read, text)
+        self._by_rarest = self._index_together()
+
+    def _index_together(self) -> dict[str, list[int]]:
+        """The places of false facts of several atoms, each by the thing of an atom that fewest speak of."""
+        facts = Counter(thing for parts, _ in self._together for thing in set(map(about, parts)))
+        found: dict[str, list[int]] = defaultdict(list)
+        for place, (parts, _) in enumerate(self._together):
+            found[min(map(about, parts), key=lambda thing: (facts[thing], thing))].append(place)
+        return found
+
+    def false_together(self, atoms: Iterable[Atom]) -> list[tuple[frozenset[Atom], str]]:
+        """False facts of several atoms that a claim of these atoms may say, in order."""
+        if not self._together:
+            return []
+        things = {thing for atom in atoms for thing in self._wider(about(atom))}
+        places = {place for thing in things for place in self._by_rarest.get(thing, ())}
+        return [self._together[place] for place in sorted(places)]
 
     def _read_facts(self, reference: Reference) -> list[tuple[Statement, bool, str]]:
         facts = []
@@ -114,7 +132,7 @@ class Knowledge:
         if len(left) == 1:
             self.false[about(left[0])].append((left[0], evidence))
         elif left:
-            self.false_together.append((frozenset(left), evidence))
+            self._together.append((frozenset(left), evidence))
 
     def denials(self, atom: Atom) -> list[tuple[Atom, str]]:
         concepts = self._wider(about(atom)) if self.false else ()

@@ -44,7 +44,7 @@ class Rules:
     def false_together(self, atoms: Iterable[Atom]) -> str | None:
         """A false fact all of whose atoms the claim says; alone none of them is known to be false."""
         said = frozenset(atoms)
-        for parts, evidence in self.known.false_together:
+        for parts, evidence in self.known.false_together(said):
             if all(any(same_claim(atom, part, self.lexicon) for atom in said) for part in parts):
                 return evidence
         return None
