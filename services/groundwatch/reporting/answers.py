@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol, get_args
@@ -47,6 +48,9 @@ RANKS: dict[Order, tuple[str, ...]] = {
     "uncertain": ("doubt", "moment", "stream", "sequence"),
 }
 """Columns by which each order goes, the highest first."""
+
+FLOATS = ("badness", "doubt")
+"""Of these columns, those whose numbers are not whole."""
 
 _WORDS = re.compile(r'"([^"]+)"|(\S+)')
 
@@ -272,14 +276,17 @@ def read_cursor(text: str, order: Order) -> Rank | None:
         return None
     try:
         packed = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-        found, rank = msgspec.msgpack.decode(packed, type=tuple[Order, tuple[float, ...]])
-        whole = msgspec.msgpack.decode(packed)[1]
+        found, rank = msgspec.msgpack.decode(packed, type=tuple[Order, tuple[int | float, ...]])
     except (*UNDECODED, binascii.Error, ValueError) as error:
         raise WrongFilter("cursor", "it is not one that was given here") from error
     if found != order or len(rank) != len(RANKS[order]):
         raise WrongFilter("cursor", "it belongs to another order")
-    # Numbers as they were: a sequence as a float would not be exact.
-    return tuple(whole)
+    for name, value in zip(RANKS[order], rank, strict=True):
+        # A sequence as a float would not be exact, and columns have 64 bits.
+        whole = isinstance(value, int) and -(2**63) <= value < 2**63
+        if not whole and (name not in FLOATS or not math.isfinite(value)):
+            raise WrongFilter("cursor", "it is not one that was given here")
+    return rank
 
 
 def tags_of(event: ResponseScored) -> str:

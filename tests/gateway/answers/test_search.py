@@ -4,6 +4,8 @@ partitions; a tenant sees its own."""
 from __future__ import annotations
 
 import asyncio
+import base64
+import math
 from random import Random
 
 import msgspec
@@ -151,3 +153,63 @@ async def test_pages_follow_each_other_and_what_is_wrong_is_said_in_a_line(gatew
         if reply.status_code == 422:
             assert "\n" not in reply.json()["error"] and reply.json()["field"]
     assert (await gateway.http.get("/v1/answers?order=worst&cursor=x")).status_code == 422
+
+
+CURSORS = [
+    ("newest", (1, 2, 2**64 - 1)),
+    ("newest", (1.5, 2, 3)),
+    ("newest", (math.nan, 2, 3)),
+    ("newest", (math.inf, 2, 3)),
+    ("newest", (-(2**63), -(2**63), 2**63 - 1)),
+    ("newest", (2**63, 2, 3)),
+    ("worst", (True, 0.5, 1, 2, 3)),
+    ("worst", (1, math.nan, 1, 2, 3)),
+    ("worst", (1.5, 0.5, 1, 2, 3)),
+    ("uncertain", (math.inf, 1, 2, 3)),
+    ("uncertain", ("0.5", 1, 2, 3)),
+    ("uncertain", (None, 1, 2, 3)),
+]
+
+
+async def test_no_cursor_is_a_500(gateway, publish):
+    await publish("r")
+    texts = [base64.urlsafe_b64encode(msgspec.msgpack.encode(cursor)).decode() for cursor in CURSORS]
+    for (order, rank), text in zip(CURSORS, texts, strict=True):
+        for path in ("/v1/answers", "/answers"):
+            reply = await gateway.http.get(path, params={"order": order, "cursor": text})
+            wanted = 200 if rank[-1] == 2**63 - 1 else 422
+            assert (reply.status_code, reply.text.count("Traceback")) == (wanted, 0), (path, order, rank)
+    for text in ("é", "=", "A", "kw", "\0", "a" * 600, "3///", "wcHBwcE"):
+        assert (await gateway.http.get("/v1/answers", params={"cursor": text})).status_code == 422, text
+
+
+@pytest.mark.parametrize("order", ["newest", "worst"])
+async def test_a_list_goes_on_behind_what_was_erased(order, tmp_path):
+    archive = Archive(str(tmp_path / "archive"), version_tags=VERSION_TAGS)
+    random = Random(7)
+    events = unique(random_outcome(random, number) for number in range(60))
+    async with provisioned(tmp_path / "nats", 1) as bus:
+        for event in events:
+            await bus.create(outcomes.outgoing(event))
+        await archive_all(bus, archive)
+        erased = Erased(bus.js)
+        await erased.start()
+        search = AnswerSearch(bus, ArchivedAnswers(ArchiveSettings(url=archive.url)), erased, VERSION_TAGS)
+        search.start()
+        query = AnswerQuery(order=order)
+        try:
+            await until(lambda: search.complete)
+            whole = await all_pages(search, query, 500)
+            # One of the first page, and all of the second.
+            for hit in (whole[3], *whole[10:20]):
+                stone = Tombstone(kind="response", name=tombstone_name("response", hit.key), at=1.0)
+                await write(bus.js, stone)
+            gone = {hit.key for hit in (whole[3], *whole[10:20])}
+            await until(lambda: erased.number == len(gone))
+            left = [hit.place for hit in whole if hit.key not in gone]
+            assert [hit.place for hit in await all_pages(search, query, 10)] == left
+            page = await search.search(query, None, 10)
+            assert (len(page.hits), page.cursor != "") == (10, True)
+        finally:
+            await search.stop()
+            await erased.stop()

@@ -25,6 +25,9 @@ AT_ONCE = 2
 """Searches that run at the same time, and how many may wait."""
 WAITING = 16
 
+MOST_AT_ONCE = 5_000
+"""Hits that are looked for at once behind those that were erased."""
+
 T = TypeVar("T")
 
 
@@ -118,6 +121,17 @@ class AnswerSearch:
             self._waiting -= 1
 
     def _search(self, query: AnswerQuery, after: Rank | None, most: int) -> Found:
+        """Without what was erased: in its place comes what is behind."""
+        hits: list[Hit] = []
+        size = most
+        while True:
+            found = self._with_erased(query, after, size)
+            hits += [hit for hit in found.hits if not self.is_erased(hit.key, hit.tenant)]
+            if len(hits) >= most or len(found.hits) < size:
+                return Found(hits[:most], found.searched_to)
+            after, size = found.hits[-1].rank(query.order), min(2 * size, MOST_AT_ONCE)
+
+    def _with_erased(self, query: AnswerQuery, after: Rank | None, most: int) -> Found:
         # First, since what goes from here is in the archive by then.
         recent = self.recent.search(query, after, most)
         hits, searched_to = recent.hits, recent.searched_to
@@ -130,7 +144,6 @@ class AnswerSearch:
             searched_to = max(filter(None, (searched_to, archived.searched_to)), default=None)
         if query.order == "newest" and searched_to is not None:
             hits = [hit for hit in hits if hit.recorded_at >= searched_to]
-        hits = [hit for hit in hits if not self.is_erased(hit.key, hit.tenant)]
         return Found(hits[:most], searched_to)
 
     async def _refresh(self) -> None:
