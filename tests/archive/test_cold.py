@@ -154,9 +154,9 @@ async def test_files_that_are_lost_are_told(tmp_path: Path) -> None:
     url, name = str(tmp_path), subject_of("extracted", "live", "matching", "chair", "k")
     write(url, EXTRACTED, CREATED, [read(1, name)])
     shutil.rmtree(tmp_path / "events" / f"stream={EXTRACTED}")
-    with pytest.raises(TransientError, match="loses its files"):
+    with pytest.raises(TransientError, match="has lost"):
         await found(events(url))
-    with pytest.raises(TransientError, match="loses its files"):
+    with pytest.raises(TransientError, match="has lost"):
         await events(url).count(EXTRACTED, CREATED, subjects=(), first=1, last=9)
 
 

@@ -251,7 +251,7 @@ async def test_the_command_tells_which_days_cannot_be_proven(
     done = command()
     assert done.returncode != 0
     (told,) = done.stderr.splitlines()
-    assert "loses its files" in told
+    assert "has lost" in told
 
 
 @pytest.mark.parametrize("whose", ["response", "tenant"])

@@ -34,7 +34,7 @@ def complete(rows: pa.Table) -> pa.Table:
 
 def rows_at(store: Store, file: File, places: Sequence[int]) -> Iterator[pa.Table]:
     """These rows of a file, row group by row group."""
-    with store.files.open_input_file(file.path) as opened:
+    with store.open(file) as opened:
         parquet = pq.ParquetFile(opened)
         first = 0
         for group in range(parquet.num_row_groups):
@@ -45,7 +45,7 @@ def rows_at(store: Store, file: File, places: Sequence[int]) -> Iterator[pa.Tabl
 
 
 def rows_of_key(store: Store, file: File, key: str) -> Iterator[dict[str, Any]]:
-    with store.files.open_input_file(file.path) as opened:
+    with store.open(file) as opened:
         parquet = pq.ParquetFile(opened)
         for group in range(parquet.num_row_groups):
             keys = parquet.read_row_group(group, ["key"], use_threads=False)["key"]

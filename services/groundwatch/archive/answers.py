@@ -28,7 +28,7 @@ from groundwatch.archive.answer_files import NAMES, complete, present, rows_at, 
 from groundwatch.archive.archive import Archive
 from groundwatch.archive.events import Events
 from groundwatch.archive.rows import event_of
-from groundwatch.archive.store import File, Snapshot, Store, plain_errors
+from groundwatch.archive.store import File, LostFileError, Snapshot, Store, plain_errors
 from groundwatch.archive.word_search import WordSearch
 from groundwatch.errors import TransientError, UsageError
 from groundwatch.events import ResponseScored
@@ -146,6 +146,10 @@ class ArchivedAnswers:
         self._closed = True
         self._words.close()
 
+    def problem(self) -> str:
+        events = self._events or Events(self._settings.url, self._settings.options)
+        return self._archive.problem() or events.problem()
+
     def look(self) -> None:
         with self._read_errors():
             self._snapshot = self._archive.snapshot()
@@ -187,7 +191,7 @@ class ArchivedAnswers:
         snapshot = self._snapshot
         if snapshot is None or snapshot.table is None:
             return True
-        with plain_errors():
+        with plain_errors(self._archive.store):
             if self._probe is None:
                 store = self._archive.store
                 self._probe = DeltaTable(store.address, storage_options=store.options)
@@ -263,6 +267,7 @@ class ArchivedAnswers:
             for rows in rows_at(store, file, places):
                 found += rows.to_pylist(maps_as_pydicts="strict")
             return found
+        store.check(file)
         # It decodes no other rows; Arrow decodes all of a row group.
         listed = ", ".join(map(str, places))
         return self._queried(
@@ -275,6 +280,7 @@ class ArchivedAnswers:
         """The messages of a response in a file."""
         if store.folder is None:
             return list(rows_of_key(store, file, key))
+        store.check(file)
         return self._queried(
             "SELECT subject, time, data FROM read_parquet(?, hive_partitioning = false) WHERE key = ?",
             [str(store.folder / file.path), key],
@@ -340,7 +346,7 @@ class ArchivedAnswers:
 
     def _load(self, duck: duckdb.DuckDBPyConnection, number: int, file: File) -> None:
         insert = _INSERT.format(self._at, number)
-        with self._archive.store.files.open_input_file(file.path) as opened:
+        with self._archive.store.open(file) as opened:
             parquet = pq.ParquetFile(opened)
             place = 0
             for group in range(parquet.num_row_groups):
@@ -405,6 +411,9 @@ class ArchivedAnswers:
     def _read_errors(self) -> Iterator[None]:
         try:
             yield
+        except LostFileError as error:
+            self._complete = False
+            raise TransientError(str(error)) from error
         except FileNotFoundError as error:
             self._complete = False
             raise TransientError("files of the archive were replaced at this moment: try again") from error

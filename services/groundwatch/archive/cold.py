@@ -26,6 +26,7 @@ from groundwatch.errors import TransientError
 from groundwatch.runtime.delivery.history import LostFile
 from groundwatch.runtime.delivery.streams import Read
 from groundwatch.runtime.settings import ArchiveSettings
+from groundwatch.topology import OUTCOMES
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -61,19 +62,6 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     at: float
     files: list[File]
     until: dict[tuple[str, int], int]
-
-
-class FileGone(FileNotFoundError):
-    """A file of the table cannot be read for what it is."""
-
-    def __init__(self, file: File, message: str) -> None:
-        super().__init__(message)
-        self.file = file
-
-    @property
-    def lost(self) -> LostFile:
-        file = self.file
-        return LostFile(path=file.path, stream=file.stream, day=file.day, first=file.first, last=file.last)
 
 
 class ColdEvents:
@@ -135,6 +123,20 @@ class ColdEvents:
 
         return await self._tried(count)
 
+    async def lost_files(self) -> list[LostFile]:
+        from groundwatch.archive.archive import Archive
+
+        outcomes = Archive(self._settings.url, self._settings.options)
+        if outcomes.store.folder is not None and not outcomes.store.folder.is_dir():
+            return []
+
+        def read() -> list[LostFile]:
+            found = [_lost(one.file, outcomes.spec.folder, OUTCOMES) for one in outcomes.damaged()]
+            events = self._table
+            return found + [_lost(one.file, events.spec.folder, one.file.stream) for one in events.damaged()]
+
+        return await self._tried(read)
+
     def without_lost(self, on_lost: Callable[[LostFile], None]) -> ColdEvents:
         return ColdEvents(self._settings, on_lost)
 
@@ -150,11 +152,12 @@ class ColdEvents:
         """Files were merged, or rewritten by an erasure, and their rows are in others by now."""
         self._state = None
         if gone == ATTEMPTS:
-            if self._on_lost is not None and isinstance(error, FileGone):
-                self._lost.add(error.file.path)
-                self._on_lost(error.lost)
+            file: File | None = getattr(error, "file", None)
+            if self._on_lost is not None and file is not None:
+                self._lost.add(file.path)
+                self._on_lost(_lost(file, self._table.spec.folder, file.stream))
                 return 0
-            raise TransientError(f"the archive at {self._table.url} loses its files: {error}") from error
+            raise TransientError(str(error)) from error
         return gone + 1
 
     def _next(self, pieces: Iterator[list[Read]]) -> list[Read]:
@@ -217,18 +220,25 @@ class ColdEvents:
 
     @contextmanager
     def _parquet(self, file: File) -> Iterator[pq.ParquetFile]:
-        """Raises `FileGone` also for a file that is there and is none, or not all of it."""
+        """Raises `LostFileError` also for a file that is there and is none, or not all of it."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
+        from groundwatch.archive.store import LostFileError
+
+        store = self._table.store
+        # A store may be away, a folder's file is damaged.
+        damaged = (pa.ArrowInvalid, OSError) if store.folder is not None else (pa.ArrowInvalid,)
         try:
             with (
-                self._table.store.files.open_input_file(file.path) as opened,
-                pq.ParquetFile(opened) as parquet,
+                store.open(file) as opened,
+                pq.ParquetFile(opened, page_checksum_verification=True) as parquet,
             ):
                 yield parquet
-        except (FileNotFoundError, pa.ArrowInvalid) as error:
-            raise FileGone(file, f"{file.path}: {error}") from error
+        except LostFileError:
+            raise
+        except damaged as error:
+            raise LostFileError(store.url, file, str(error)) from error
 
     def _files(self, stream: str, created: int, first: int, last: int) -> list[File]:
         """Those that may have something of these, by their first sequences."""
@@ -276,6 +286,11 @@ class ColdEvents:
 def cold_events(settings: ArchiveSettings) -> ColdEvents | None:
     """What these settings' archive has, None where there is no archive."""
     return ColdEvents(settings) if settings.url not in ("", SWITCHED_OFF) else None
+
+
+def _lost(file: File, folder: str, stream: str) -> LostFile:
+    path = f"{folder}/{file.path}" if folder else file.path
+    return LostFile(path=path, stream=stream, day=file.day, first=file.first, last=file.last)
 
 
 P = TypeVar("P", "File", Group)

@@ -64,8 +64,11 @@ class ArchivedImages:
         """The same for a thread. Raises `OSError`, and `UsageError` for what must be put right."""
         if not self._is_here():
             return None
+        name = f"{IMAGES}/{sha256}"
+        if self.folder is not None and (self.folder / name).exists() and not (self.folder / name).is_file():
+            raise DamagedImage(errno.EIO, f"image {sha256} of the archive is damaged: it is no file")
         try:
-            with self._store.files.open_input_file(f"{IMAGES}/{sha256}") as file:
+            with self._store.files.open_input_file(name) as file:
                 data: bytes = file.readall()
         except FileNotFoundError:
             return None

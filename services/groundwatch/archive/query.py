@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from groundwatch.archive.rows import CLAIM_FIELDS, CLAIMS, DEFAULTS, OUTCOMES, SCHEMA, SHARED, Row, to_table
-from groundwatch.archive.store import Snapshot
+from groundwatch.archive.store import File, Snapshot
 from groundwatch.errors import UsageError
 from groundwatch.reporting.breakdown import CATEGORY, DIMENSIONS, Breakdown, Group, Sums
 from groundwatch.reporting.figures import Headline, protocol_of
@@ -38,6 +38,12 @@ LOCKED = (
     "SET enable_external_access = false",
     "SET lock_configuration = true",
 )
+
+
+UNREADABLE = (duckdb.Error, pa.ArrowException, OSError)
+
+WRONG_SQL = (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException)
+"""What says nothing of files."""
 
 
 class Tail:
@@ -106,7 +112,9 @@ class Session:
             )
         )
         self._duck.execute("SET TimeZone = 'UTC'")
-        self._define(archived, tail, since or date.min, until or date.max, run)
+        self._archived, self._files = archived, list[File]()
+        with self._in_one_line():
+            self._define(archived, tail, since or date.min, until or date.max, run)
         for statement in LOCKED:
             self._duck.execute(statement)
 
@@ -123,12 +131,30 @@ class Session:
 
     def pieces(self, sql: str, size: int = 100_000) -> tuple[list[str], Iterator[list[Any]]]:
         """Names of columns, and rows that are fetched `size` at a time. Raises as `ask`."""
-        with _in_one_line():
+        with self._in_one_line():
             statements = self._duck.extract_statements(sql)
             if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
                 raise UsageError(f"one SELECT is wanted, over the tables {OUTCOMES} and {CLAIMS}")
             cursor = self._duck.execute(statements[0])
-        return [one[0] for one in cursor.description or ()], _fetched(cursor, size)
+        return [one[0] for one in cursor.description or ()], self._fetched(cursor, size)
+
+    def _fetched(self, cursor: duckdb.DuckDBPyConnection, size: int) -> Iterator[list[Any]]:
+        with self._in_one_line():
+            while several := cursor.fetchmany(size):
+                yield from map(list, several)
+
+    @contextmanager
+    def _in_one_line(self) -> Iterator[None]:
+        """DuckDB's message without the drawing of where it is; where a file is damaged, which."""
+        try:
+            yield
+        except UNREADABLE as error:
+            if self._archived is not None and not isinstance(error, WRONG_SQL):
+                for file in self._files:
+                    if lost := self._archived.store.damage(file):
+                        raise lost from error
+            told = str(error).partition("\n\nLINE ")[0].replace("\n", " ")
+            raise UsageError(f"SQL: {told}") from error
 
     def _define(
         self, archived: Snapshot | None, tail: Tail | None, since: date, until: date, run: str
@@ -147,6 +173,10 @@ class Session:
         files = archived.files() if archived is not None else []
         if files := [file for file in files if since <= file.day <= until]:
             assert archived is not None
+            self._files = files
+            for file in files:
+                # One that is no file, such as a pipe, DuckDB would wait for.
+                archived.store.check(file)
             if archived.store.folder is not None:
                 paths = [str(archived.store.folder / file.path) for file in files]
                 # Files of before a column was there lack it.
@@ -197,22 +227,6 @@ def _quoted(name: str) -> str:
 
 def _list(values: Sequence[str]) -> str:
     return f"[{', '.join(map(_text, values))}]"
-
-
-def _fetched(cursor: duckdb.DuckDBPyConnection, size: int) -> Iterator[list[Any]]:
-    with _in_one_line():
-        while several := cursor.fetchmany(size):
-            yield from map(list, several)
-
-
-@contextmanager
-def _in_one_line() -> Iterator[None]:
-    """DuckDB's message without the drawing of where it is."""
-    try:
-        yield
-    except duckdb.Error as error:
-        told = str(error).partition("\n\nLINE ")[0].replace("\n", " ")
-        raise UsageError(f"SQL: {told}") from error
 
 
 _OUTCOMES = """

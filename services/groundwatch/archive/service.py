@@ -55,6 +55,7 @@ class ArchiveService:
         self._metrics = metrics
         self._outcomes: Archive | None = None
         self._events: Events | None = None
+        self._damage: dict[str, str] = {}
         self._draining = asyncio.Event()
         self._turn = asyncio.Lock()
         self._images = ImageCooling(bus, settings.archive, metrics)
@@ -129,6 +130,10 @@ class ArchiveService:
         found += dict.fromkeys(writer.problem for writer in self._writers if writer.problem)
         return [f"{self.name}: {why}" for why in found]
 
+    def notes(self) -> list[str]:
+        """What of the archive is damaged: it goes on beside that."""
+        return [f"{self.name}: {why}" for why in self._damage.values() if why]
+
     async def _before(self, stream: str, messages: Sequence[Message]) -> None:
         if messages:
             await self._continuity.go_on(stream, messages[-1].read)
@@ -159,6 +164,7 @@ class ArchiveService:
                 name = table.spec.name
                 try:
                     async with self._turn:
+                        self._damage[name] = await asyncio.to_thread(table.problem)
                         await asyncio.to_thread(table.maintain)
                         files = (await asyncio.to_thread(table.snapshot)).files()
                 except Exception as error:

@@ -5,6 +5,7 @@ import errno
 import os
 import re
 import secrets
+import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -24,13 +25,55 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from groundwatch.archive.place import IMAGES, Place, place
 from groundwatch.archive.tables import Row, TableSpec
-from groundwatch.errors import UsageError
+from groundwatch.errors import UNDECODED, UsageError
 from groundwatch.keys import digest
 from groundwatch.runtime.security.private_files import make_folders
 from groundwatch.topology import OUTCOMES
 
+LONGEST = 300
+"""Characters of what delta-rs says."""
+
+BETWEEN_CHECKPOINTS = 100
+"""Files of the log that are read behind a checkpoint."""
+
 SEARCHED = 256
 """Rows that are held in memory while a file is searched."""
+
+
+class File(msgspec.Struct, frozen=True, kw_only=True):
+    """A data file of the table. `first` to `last` are sequences of the streams `oldest` to `newest`.
+
+    `stream` is the stream's name where files of several lie apart.
+    """
+
+    path: str
+    day: date
+    stream: str = ""
+    rows: int
+    bytes: int
+    written: float
+    first: int
+    last: int
+    oldest: int
+    newest: int
+
+    @property
+    def partition(self) -> dict[str, str]:
+        """In which part of the table it lies."""
+        return {"day": self.day.isoformat()} | ({"stream": self.stream} if self.stream else {})
+
+
+class LostFileError(UsageError, FileNotFoundError):
+    """A file of the table at `url` is lost or damaged; the message says what was in it, and what to do."""
+
+    def __init__(self, url: str, file: File, why: str) -> None:
+        stream = f" of {file.stream}" if file.stream else ""
+        super().__init__(
+            f"the archive has lost {url}/{file.path} ({' '.join(why.split())}): {file.rows:,} rows of "
+            f"{file.day}, sequences {file.first:,} to {file.last:,}{stream}; put it back from the backup, "
+            "under this name"
+        )
+        self.file, self.why = file, why
 
 
 class Store:
@@ -93,9 +136,9 @@ class Store:
         """Every file that is no image."""
         for entry in self._entries("", recursive=False):
             name = entry.path.strip("/")
-            if entry.type != pafs.FileType.Directory:
+            if entry.type == pafs.FileType.File:
                 yield name
-            elif name != IMAGES:
+            elif entry.type == pafs.FileType.Directory and name != IMAGES:
                 yield from self.names(name)
 
     def _holds(self, name: str, needles: Sequence[bytes]) -> bool:
@@ -112,6 +155,87 @@ class Store:
                     return True
         return False
 
+    @contextmanager
+    def open(self, file: File) -> Iterator[pa.NativeFile]:
+        """A data file of the table. Raises `LostFileError` for one that is not there, or not all of it."""
+        self.check(file)
+        try:
+            opened = self.files.open_input_file(file.path)
+        except FileNotFoundError as error:
+            raise LostFileError(self.url, file, "it is not there") from error
+        with opened:
+            yield opened
+
+    def check(self, file: File) -> None:
+        """Raises `LostFileError` for a file of a folder that is not there, is none, or has another length. Of
+        a store that is known when it is read."""
+        if self.folder is None:
+            return
+        try:
+            found = (self.folder / file.path).stat()
+        except OSError as error:
+            raise LostFileError(self.url, file, error.strerror or "it is not there") from error
+        if not stat.S_ISREG(found.st_mode):
+            raise LostFileError(self.url, file, "something else has its name")
+        if found.st_size != file.bytes:
+            raise LostFileError(self.url, file, f"it has {found.st_size:,} of its {file.bytes:,} bytes")
+
+    def damage(self, file: File) -> LostFileError | None:
+        """Read it whole, and say what is wrong with it."""
+        try:
+            with (
+                self.open(file) as opened,
+                pq.ParquetFile(opened, page_checksum_verification=True) as parquet,
+            ):
+                for group in range(parquet.num_row_groups):
+                    parquet.read_row_group(group, use_threads=False)
+                number = parquet.metadata.num_rows
+        except LostFileError as error:
+            return error
+        except (pa.ArrowException, OSError) as error:
+            if self.folder is None and not isinstance(error, pa.ArrowException):
+                # The store may be away.
+                raise
+            return LostFileError(self.url, file, str(error))
+        return None if number == file.rows else LostFileError(self.url, file, f"it has {number:,} rows")
+
+    def check_log(self, version: int) -> None:
+        """Raises `UsageError` where one of the last files of a local log, or the next one, is empty or no
+        file: delta-rs would take an older state for the present one."""
+        if self.folder is None:
+            return
+        for number in range(max(0, version - BETWEEN_CHECKPOINTS), version + 2):
+            path = self.folder / "_delta_log" / f"{number:020d}.json"
+            with suppress(FileNotFoundError):
+                found = path.stat()
+                if not stat.S_ISREG(found.st_mode) or not found.st_size:
+                    raise UsageError(self._log_damaged(path.name, "there is nothing in it"))
+
+    def _log_damaged(self, name: str, why: str) -> str:
+        return (
+            f"the log of the archive's table at {self.url} is damaged: _delta_log/{name}: {why}; put this "
+            "file back from the backup"
+        )
+
+    def damaged_log(self) -> str:
+        """Which file of a folder's log is damaged, in a line; empty where none is seen to be."""
+        if self.folder is None:
+            return ""
+        before = -1
+        for path in sorted((self.folder / "_delta_log").glob("*.json")):
+            try:
+                if not path.is_file():
+                    return self._log_damaged(path.name, "it is no file")
+                for line in path.read_bytes().splitlines():
+                    msgspec.json.decode(line)
+            except (OSError, *UNDECODED) as error:
+                return self._log_damaged(path.name, str(error))
+            number = int(path.stem) if path.stem.isdecimal() else before + 1
+            if number != before + 1 and before >= 0:
+                return self._log_damaged(f"{before + 1:020d}.json", "it is not there")
+            before = number
+        return ""
+
     def sync(self, names: Iterable[str], *, folders_only: bool = False) -> None:
         """Have a local disk write these files, and that they are there or gone, before we go on."""
         if self.folder is None:
@@ -127,18 +251,20 @@ class Store:
 
 
 @contextmanager
-def plain_errors() -> Iterator[None]:
-    """What delta-rs says, in one line without colours; a disk that is full by its number."""
+def plain_errors(store: Store) -> Iterator[None]:
+    """What delta-rs says, in one line without colours and stack; a disk that is full by its number. Where the
+    log is damaged, which file of it."""
     try:
         yield
     except CommitFailedError:
         raise
     except (DeltaError, OSError) as error:
         message = " ".join(re.sub(r"\x1b\[[0-9;]*m|↳", "", str(error)).split())
+        message = re.sub(r" 0: \S.*", "", message)[:LONGEST]
         number = re.search(r"os error (\d+)", message)
         if isinstance(error, OSError) or number:
             raise OSError(int(number[1]) if number else errno.EIO, message) from error
-        raise UsageError(message) from error
+        raise UsageError(store.damaged_log() or f"{store.url}: {message}") from error
 
 
 def _file_system(place: Place) -> pafs.FileSystem:
@@ -160,29 +286,6 @@ def _file_system(place: Place) -> pafs.FileSystem:
         connect_timeout=5.0,
     )
     return pafs.SubTreeFileSystem(place.url.partition("://")[2], found)
-
-
-class File(msgspec.Struct, frozen=True, kw_only=True):
-    """A data file of the table. `first` to `last` are sequences of the streams `oldest` to `newest`.
-
-    `stream` is the stream's name where files of several lie apart.
-    """
-
-    path: str
-    day: date
-    stream: str = ""
-    rows: int
-    bytes: int
-    written: float
-    first: int
-    last: int
-    oldest: int
-    newest: int
-
-    @property
-    def partition(self) -> dict[str, str]:
-        """In which part of the table it lies."""
-        return {"day": self.day.isoformat()} | ({"stream": self.stream} if self.stream else {})
 
 
 class ErasedRows(msgspec.Struct, frozen=True):
@@ -238,6 +341,9 @@ class Snapshot:
         ]
 
     def dataset(self) -> ds.Dataset | None:
+        """All rows. Raises `LostFileError`."""
+        for file in self.files():
+            self.store.check(file)
         return self.table.to_pyarrow_dataset(filesystem=self.store.files) if self.table is not None else None
 
     def erased_since(self, version: int) -> Iterator[ErasedRows]:
@@ -297,7 +403,7 @@ class Change:
         store.prepare(folder)
         with (
             store.files.open_output_stream(path) as file,
-            pq.ParquetWriter(file, rows.schema, compression="zstd") as writer,
+            pq.ParquetWriter(file, rows.schema, compression="zstd", write_page_checksum=True) as writer,
         ):
             for group in _groups(rows):
                 writer.write_table(group, row_group_size=len(group))
@@ -347,7 +453,7 @@ class Change:
     def commit(self) -> None:
         """Make it so. Raises `CommitFailedError` where the state is `base` no more."""
         table = self.base.table or self._create()
-        with plain_errors():
+        with plain_errors(self._store):
             names = {field.name for field in table.schema().fields}
             wanted = Schema.from_arrow(self.base.spec.schema).fields
             if missing := [field for field in wanted if field.name not in names]:
@@ -376,7 +482,7 @@ class Change:
 
     def _create(self) -> DeltaTable:
         self._store.prepare()
-        with plain_errors():
+        with plain_errors(self._store):
             try:
                 return DeltaTable.create(
                     self._store.address,
@@ -396,6 +502,9 @@ class Change:
     def _read(self, files: Iterable[File]) -> ds.Dataset:
         """Rows of these files in the table's present schema; columns that they lack are null."""
         assert self.base.table is not None
+        files = list(files)
+        for file in files:
+            self._store.check(file)
         columns = pa.schema(self.base.table.schema().to_arrow())
         return ds.dataset(
             [file.path for file in files],

@@ -30,6 +30,7 @@ from groundwatch.archive.store import (
     Change,
     ErasedRows,
     File,
+    LostFileError,
     Snapshot,
     Store,
     key_digest,
@@ -115,11 +116,12 @@ class ArchiveTable(Generic[R]):
 
     def snapshot(self) -> Snapshot:
         """The present state."""
-        with plain_errors():
+        with plain_errors(self.store):
             try:
                 table = DeltaTable(self.store.address, storage_options=self.store.options)
             except TableNotFoundError:
                 table = None
+            self.store.check_log(table.version() if table is not None else -1)
             self.check(table)
         return Snapshot(self.spec, self.store, table)
 
@@ -182,6 +184,42 @@ class ArchiveTable(Generic[R]):
             erased for erased in self._erased if erased.stream != created or erased.until > position
         ]
         return added
+
+    def problem(self) -> str:
+        """Why not all of it can be read, in a line; empty where it can. No file is opened."""
+        try:
+            state = self.snapshot()
+            if state.table is None:
+                self.check_started()
+            for file in state.files():
+                self.store.check(file)
+        except LostFileError as error:
+            # It may have been replaced meanwhile.
+            return str(error) if error.file in self.snapshot().files() else ""
+        except (OSError, UsageError) as error:
+            return str(error)
+        return ""
+
+    def check_started(self) -> None:
+        """Raises `UsageError` where a folder has files of this table from long ago, and no log."""
+        if self.store.folder is None:
+            return
+        before = time.time() - GRACE_HOURS * 3_600.0
+        for folder in filter(self.spec.holds, self.store.folders()):
+            if any(info.mtime_ns < before * 1e9 for info in self.store.infos(folder)):
+                raise UsageError(
+                    f"the log of the archive's table at {self.url} is gone, and its files are there: put the "
+                    "folder _delta_log back from the backup"
+                )
+
+    def damaged(self) -> Iterator[LostFileError]:
+        """Files that are lost or damaged: all of them are read whole."""
+        seen = set[str]()
+        while files := [file for file in self.snapshot().files() if file.path not in seen]:
+            for file in files:
+                seen.add(file.path)
+                if (lost := self.store.damage(file)) and file in self.snapshot().files():
+                    yield lost
 
     def maintain(self) -> int:
         """Merge small files, and delete those that nothing needs any more. How many files were merged."""
@@ -304,7 +342,7 @@ class ArchiveTable(Generic[R]):
         raise TransientError(f"{self.url}: others change the archive faster than we can")
 
     def _unnamed(self, state: Snapshot, table: DeltaTable, hours: int) -> list[str]:
-        with plain_errors():
+        with plain_errors(self.store):
             replaced, long_replaced = (
                 set(table.vacuum(age, dry_run=True, enforce_retention_duration=False)) for age in (0, hours)
             )

@@ -136,7 +136,7 @@ class WordSearch:
 def _places(store: Store, file: File, words: Sequence[str]) -> pa.Array:
     """The rows of a file in which each of these words stands somewhere."""
     found = []
-    with store.files.open_input_file(file.path) as opened:
+    with store.open(file) as opened:
         parquet = pq.ParquetFile(opened)
         first = 0
         for group in range(parquet.num_row_groups):

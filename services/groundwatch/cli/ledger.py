@@ -77,8 +77,8 @@ def audit(
             show_proof(found)
     if isinstance(found, LedgerProof) and found.lost_files:
         raise CheckFailed(
-            f"the archive has lost {len(found.lost_files)} of its files, or they are damaged, so "
-            f"{len(found.unproven)} days cannot be proven"
+            f"the archive has lost {len(found.lost_files)} of its files, or they are damaged"
+            + (f", so {len(found.unproven)} days cannot be proven" if found.unproven else "")
             + (f", and {len(found.differences)} others differ" if found.differences else "")
             + ": restore the files from the backup"
         )
@@ -170,7 +170,10 @@ def show_proof(proof: LedgerProof) -> None:
     for day in proof.unproven:
         say(f"cannot be proven: {day}: what is missing of it may have been in a lost file of the archive")
     for file in proof.lost_files:
-        say(f"lost: {file.path} ({file.stream}, sequences {file.first:,} to {file.last:,} of {file.day})")
+        say(
+            f"lost: {file.path} ({file.stream}, sequences {file.first:,} to {file.last:,} of {file.day}): "
+            "put it back from the backup, under this name"
+        )
     for difference in proof.differences:
         say(f"differs: {difference.describe()}")
 

@@ -66,13 +66,16 @@ async def prove(
     """Audit, then read everything again. Raises what `audit` raises; what lay in files that the archive has
     lost is passed over."""
     proofs = [await _prove(js, partition, settle=settle, cold=cold) for partition in range(partitions)]
+    lost = [file for one in proofs for file in one.lost_files]
+    # Those too of which the ledger reads nothing.
+    lost += await cold.lost_files() if cold is not None else []
     return LedgerProof(
         ledger=together([one.ledger for one in proofs]),
         proven=sum(one.proven for one in proofs),
         removed=sum(one.removed for one in proofs),
         differences=tuple(difference for one in proofs for difference in one.differences),
         unproven=tuple(day for one in proofs for day in one.unproven),
-        lost_files=tuple(file for one in proofs for file in one.lost_files),
+        lost_files=tuple({file.path: file for file in lost}.values()),
     )
 
 

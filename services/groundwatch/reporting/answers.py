@@ -197,6 +197,10 @@ class Archived(Protocol):
         """Whether everything that is archived can be found."""
         ...
 
+    def problem(self) -> str:
+        """Which of the archive's files is lost or damaged, in a line; empty for none."""
+        ...
+
     def look(self) -> None:
         """See how far the archive is, before it is taken in for the first time."""
         ...

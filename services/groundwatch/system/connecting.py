@@ -239,6 +239,8 @@ async def history(
         raise SettingsError("setting 'archive.url': there is no archive, so the archive alone is nothing")
     try:
         archived = archive.snapshot() if archive is not None else None
+        if archive is not None and archived is not None and archived.table is None:
+            archive.check_started()
     except UsageError:
         raise
     except Exception as error:

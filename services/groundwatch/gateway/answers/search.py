@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -20,6 +21,7 @@ from groundwatch.runtime.stores.tombstones import Erased
 from groundwatch.runtime.telemetry.logs import logger
 
 REFRESH_SECONDS = 3.0
+CHECK_SECONDS = 30.0
 
 AT_ONCE = 2
 """Searches that run at the same time, and how many may wait."""
@@ -62,6 +64,8 @@ class AnswerSearch:
         self._stones = 0
         self._following = False
         self._problem = ""
+        self._damage = ""
+        self._looked_at = -CHECK_SECONDS
 
     def start(self) -> None:
         self._refreshing.start()
@@ -76,7 +80,7 @@ class AnswerSearch:
 
     @property
     def problem(self) -> str:
-        return self._problem or self._refreshing.problem or self.recent.problem
+        return self._damage or self._problem or self._refreshing.problem or self.recent.problem
 
     @property
     def complete(self) -> bool:
@@ -157,8 +161,19 @@ class AnswerSearch:
         while True:
             if self._archived is not None:
                 await self._try(self._archived.refresh)
+                await self._check(self._archived)
             await loop.run_in_executor(self._loading, self._tidy)
             await asyncio.sleep(REFRESH_SECONDS)
+
+    async def _check(self, archived: Archived) -> None:
+        """What is archived is known from when it was read: damage of since then is looked for."""
+        if time.monotonic() < self._looked_at + CHECK_SECONDS:
+            return
+        loop = asyncio.get_running_loop()
+        damage = await loop.run_in_executor(self._loading, archived.problem)
+        if damage and damage != self._damage:
+            logger.error("gateway.archive_damaged", error=damage)
+        self._damage, self._looked_at = damage, time.monotonic()
 
     async def _try(self, work: Callable[[], None]) -> None:
         try:

@@ -84,6 +84,10 @@ class Cold(Protocol):
         """How many events that are."""
         ...
 
+    async def lost_files(self) -> list[LostFile]:
+        """Files of the archive that are lost or damaged: all of them are read whole."""
+        ...
+
     def without_lost(self, on_lost: Callable[[LostFile], None]) -> "Cold":
         """The same, without what was in files that are lost, each of which `on_lost` is told once."""
         ...
