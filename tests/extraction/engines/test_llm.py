@@ -80,6 +80,17 @@ async def test_asks_no_more_than_there_is_to_ask(server: LlmServer) -> None:
     assert len(server.requests) == 1
 
 
+async def test_short_answers_are_taken_apart_with_their_question(server: LlmServer) -> None:
+    asked = ResponseRecorded(
+        id="1", model="lvlm", prompt="Is the dog asleep?", answer="Yes, a ball lies here."
+    )
+    async with engine(server, "ok") as made:
+        await made.extract([asked], PROTOCOL)
+    labelled, taken_apart = (request["messages"][1]["content"] for request in server.requests)
+    assert "Is the dog asleep?" in labelled
+    assert "Is the dog asleep?" in taken_apart
+
+
 @pytest.mark.parametrize("spoiled", ["wrongindex", "twice"])
 async def test_labels_that_do_not_add_up_are_mended_once(server: LlmServer, spoiled: str) -> None:
     mended = await extract(server, f"{spoiled},ok", "A ball on grass.")
@@ -129,5 +140,5 @@ async def test_the_judge_is_named_in_full(server: LlmServer) -> None:
     async with engine(server, "ok") as made:
         judge = made.judge(PROTOCOL)
         assert made.batch == 1
-    assert (judge.engine, judge.model, judge.version) == ("llm", "ok", "1")
+    assert (judge.engine, judge.model, judge.version) == ("llm", "ok", "2")
     assert judge.prompt == PROTOCOL.prompt_digest(Stage.EXTRACTION) != ""

@@ -126,7 +126,13 @@ class FaithScore(EvaluationProtocol):
         descriptive = [(at, units[at].text) for at in _descriptive(units)]
         if not descriptive:
             return None
-        return self.ask("decompose", _Facts, answer=response.answer, descriptive=numbered(descriptive))
+        return self.ask(
+            "decompose",
+            _Facts,
+            question=response.prompt.strip() or "(not known)",
+            answer=response.answer,
+            descriptive=numbered(descriptive),
+        )
 
     def read_extraction(
         self, index: int, reply: object, response: ResponseRecorded, units: tuple[SubSentence, ...]
