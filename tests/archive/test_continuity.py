@@ -4,24 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import time
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.archive.conftest import outcome
 from tests.runtime.conftest import eventually
+from tests.support.cooling import write
 
+from groundwatch.archive.cold import cold_events
+from groundwatch.archive.continuity import Continuity
 from groundwatch.archive.cooling import Cooling
 from groundwatch.archive.events import Events
 from groundwatch.archive.service import ArchiveService
 from groundwatch.errors import TransientError
+from groundwatch.gateway.intake.known_ids import KnownIds
+from groundwatch.keys import response_key
+from groundwatch.ledger.ledger import audit
 from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.marks import Mark, label
 from groundwatch.runtime.delivery.outcomes import outgoing
 from groundwatch.runtime.delivery.provisioning import provision
-from groundwatch.runtime.delivery.streams import position_of
+from groundwatch.runtime.delivery.streams import LABEL, position_of, read_stream
 from groundwatch.runtime.local.servers import NatsServer
 from groundwatch.runtime.settings import ArchiveSettings, NatsSettings, RetrySettings, Settings
+from groundwatch.runtime.stores import repeats
+from groundwatch.runtime.stores.repeats import day_of, entry_of, packed, part_name
 from groundwatch.runtime.telemetry.metrics import Metrics
-from groundwatch.topology import OUTCOMES
+from groundwatch.topology import OUTCOMES, RESPONSES
 
 PATIENCE = 120.0
 
@@ -104,3 +115,84 @@ async def test_what_an_older_server_records_anew_stays_until_it_is_archived(
     finally:
         await service.drain(30)
         await bus.close()
+
+
+async def archived_before(bus: Bus, url: str, created: int, last: int, *, moved: float = 0.0) -> None:
+    """Write the first outcomes of the stream as those of one that was created then, so much later."""
+    reads = [read async for read in read_stream(bus.js, OUTCOMES, last_sequence=last)]
+    write(url, OUTCOMES, created, [msgspec.structs.replace(read, time=read.time + moved) for read in reads])
+
+
+def continuity(bus: Bus, url: str) -> Continuity:
+    return Continuity(bus, lambda: Events(url))
+
+
+@pytest.mark.usefixtures("clean_streams")
+@pytest.mark.parametrize("left", [0, 5, 10])
+async def test_a_restored_stream_is_known_again_by_its_messages(bus: Bus, tmp_path: Path, left: int) -> None:
+    url = str(tmp_path / "archive")
+    await put(bus, 1, 12)
+    await archived_before(bus, url, 1_000_000, 10)
+    await archived_before(bus, url, 2_000_000, 9, moved=-60.0)
+    await bus.js.purge_stream(OUTCOMES, seq=left + 1)
+    made = (await position_of(bus.js, OUTCOMES)).made
+    at = await continuity(bus, url).check(OUTCOMES)
+    assert (at.created, at.made, at.labelled) == (1_000_000, made, True)
+    # Everybody knows now, and provisioning leaves it so.
+    await provision(bus.js, archived=True)
+    assert await position_of(bus.js, OUTCOMES) == at
+
+
+@pytest.mark.usefixtures("clean_streams")
+@pytest.mark.parametrize("archived", [True, False])
+async def test_a_stream_that_was_made_anew_is_a_new_one(bus: Bus, tmp_path: Path, archived: bool) -> None:
+    url = str(tmp_path / "archive")
+    await put(bus, 1, 12)
+    if archived:
+        await archived_before(bus, url, 1_000_000, 10, moved=-60.0)
+    at = await continuity(bus, url).check(OUTCOMES)
+    assert at.created == at.made and at.labelled
+
+
+@pytest.mark.usefixtures("clean_streams")
+async def test_where_nothing_tells_which_stream_it_is_nothing_goes_and_everything_says_so(
+    bus: Bus, tmp_path: Path
+) -> None:
+    url = str(tmp_path / "archive")
+    for stream, subject in ((OUTCOMES, "outcome.live.p"), (RESPONSES, "recorded.live")):
+        for number in range(20):
+            await bus.js.publish(f"gw.{subject}.{response_key('default', str(number))}", b"{}")
+        reads = [read async for read in read_stream(bus.js, stream, last_sequence=5)]
+        write(url, stream, 1_000_000, reads)
+        await bus.js.purge_stream(stream, seq=11)
+    part = packed([entry_of(response_key("default", "0"), "")])
+    name = part_name(RESPONSES, 1_000_000, day_of(time.time()), 1, Mark(5, 1.0), part)
+    await repeats.write(bus.js, name, part)
+
+    service = ArchiveService(settings_of(url), bus, Metrics())
+    gateway = KnownIds(bus, Metrics())
+    await service.start()
+    await gateway.start()
+    try:
+        await eventually(
+            lambda: sum("nothing of GW_RESPONSES tells" in one for one in service.problems()) >= 2,
+            within=PATIENCE,
+        )
+        with pytest.raises(TransientError, match="nothing of GW_RESPONSES tells whether it is the stream"):
+            await Cooling(settings_of(url), bus, Metrics(), service._archived).cool()
+        assert "GW_RESPONSES was restored or made anew" in gateway.problem
+        with pytest.raises(TransientError, match="nothing says that it is the present one"):
+            await audit(bus.js, cold=cold_events(settings_of(url).archive))
+        assert (await position_of(bus.js, RESPONSES)).first == 11 and name in await repeats.parts(bus.js)
+        assert Events(url).creations(RESPONSES) == {1_000_000}
+
+        # What the line says to do.
+        told = next(one for one in service.problems() if "nothing of GW_RESPONSES tells" in one)
+        assert f"--metadata {LABEL}:1000000;" in told
+        for stream in (RESPONSES, OUTCOMES):
+            await label(bus.js, stream, 1_000_000)
+        await eventually(lambda: not service.problems() and not gateway.problem, within=PATIENCE)
+        assert gateway.is_same(RESPONSES, response_key("default", "0"), "") is True
+    finally:
+        await gateway.stop()
+        await service.drain(30)

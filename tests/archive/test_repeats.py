@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.backup import back_up, restore
 
 from groundwatch.archive import repeats as writing
 from groundwatch.archive.repeats import IdIndex, due
@@ -14,8 +17,10 @@ from groundwatch.events import ResponseRecorded
 from groundwatch.gateway.intake.known_ids import KnownIds
 from groundwatch.keys import response_key
 from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.marks import label
 from groundwatch.runtime.delivery.outcomes import recorded
 from groundwatch.runtime.delivery.streams import position_of
+from groundwatch.runtime.local.servers import NatsServer
 from groundwatch.runtime.settings import ArchiveSettings, Settings
 from groundwatch.runtime.stores import repeats
 from groundwatch.runtime.stores.repeats import Part, PartName, digest_in, entry_of, packed
@@ -138,7 +143,8 @@ async def test_only_live_traffic_is_indexed(bus):
     await index.round()
     assert [name.entries for name in await parts(bus)] == [1]
     at = await position_of(bus.js, RESPONSES)
-    assert index.settled(RESPONSES, at.created) == 3 and index.settled(RESPONSES, at.created + 1) == 0
+    another = msgspec.structs.replace(at, created=at.created + 1)
+    assert await index.settled(RESPONSES, at) == 3 and await index.settled(RESPONSES, another) == 0
 
 
 @pytest.mark.usefixtures("clean_streams")
@@ -147,12 +153,12 @@ async def test_nothing_is_settled_before_its_time(bus, monkeypatch):
     monkeypatch.setattr(repeats, "HOLD_SECONDS", 3600.0)
     index = indexing(bus)
     await index.round()
-    created = (await position_of(bus.js, RESPONSES)).created
-    assert index.settled(RESPONSES, created) == 0
+    at = await position_of(bus.js, RESPONSES)
+    assert await index.settled(RESPONSES, at) == 0
     monkeypatch.setattr(repeats, "HOLD_SECONDS", 0.0)
-    assert index.settled(RESPONSES, created) == 1
+    assert await index.settled(RESPONSES, at) == 1
     # Another process has to wait anew.
-    assert indexing(bus).settled(RESPONSES, created) == 0
+    assert await indexing(bus).settled(RESPONSES, at) == 0
 
 
 @pytest.mark.usefixtures("clean_streams")
@@ -202,3 +208,42 @@ async def test_pieces_that_nobody_finished_go_after_an_hour(bus, monkeypatch):
     await index.round()
     assert await repeats.orphans(bus.js) == set()
     assert await known(bus, "a") == [True]
+
+
+@pytest.mark.usefixtures("clean_streams")
+@pytest.mark.parametrize("grown", [0, 2, 5], ids=["behind", "almost as far", "further"])
+@pytest.mark.parametrize("merged", [False, True])
+async def test_an_index_that_is_ahead_of_its_stream_is_made_again_from_it(
+    bus: Bus, nats_server: NatsServer, tmp_path: Path, grown: int, merged: bool
+) -> None:
+    """As after a power failure that took the stream's last messages, and left what was indexed of them."""
+    await label(bus.js, RESPONSES, (await position_of(bus.js, RESPONSES)).made)
+    kept, lost = [f"kept{number}" for number in range(4)], [f"lost{number}" for number in range(3)]
+    await record(bus, *kept)
+    # By a process that goes on through all of it.
+    index = indexing(bus)
+    await index.round()
+    await back_up(nats_server.url, tmp_path / "backup", streams=[RESPONSES])
+    await record(bus, *lost)
+    await index.round()
+    if merged:
+        first, second = await parts(bus)
+        both = [await repeats.load(bus.js, name) for name in (first, second)]
+        assert await repeats.replace(bus.js, [first, second], packed(sorted([*both[0], *both[1]])))
+    assert await known(bus, *kept, *lost) == [True] * 7
+
+    await bus.js.delete_stream(RESPONSES)
+    await restore(nats_server.url, tmp_path / "backup")
+    new = [f"new{number}" for number in range(grown)]
+    await record(bus, *new)
+    gateway = KnownIds(bus, Metrics())
+    await gateway.start()
+    # Nobody is told that a lost one is recorded.
+    assert "ahead of GW_RESPONSES" in gateway.problem
+    await gateway.stop()
+    at = await position_of(bus.js, RESPONSES)
+    assert await index.settled(RESPONSES, at) == 0
+    for process in (index, indexing(bus)):
+        await process.round()
+        assert await process.settled(RESPONSES, at) == 4 + grown
+        assert await known(bus, *kept, *new, *lost) == [True] * (4 + grown) + [False] * 3

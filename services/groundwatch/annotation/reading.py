@@ -105,6 +105,8 @@ class QueueReader:
         frame, revision = await self._frames.load(spec.name)
         for partition, end in enumerate(ends):
             if frame.streams.get(partition) == end.created:
+                # A stream that came back with an older state goes on from there.
+                frame.sequences[partition] = min(frame.sequences[partition], end.last)
                 continue
             # New, or a stream that was made anew and counts from 1.
             history, stream = self._bus.history.of_one_partition, stream_in(OUTCOMES, partition)

@@ -252,14 +252,15 @@ class ColdEvents:
                 state = self._state = State(at=at, files=self._table.snapshot().files(), until={})
             # What is asked for has left the stream already: all of it was in the table before that.
             state.until[where] = max(state.until.get(where, 0), last)
+        of_name = [file for file in state.files if file.stream == stream]
+        mine = [file for file in of_name if file.oldest <= created <= file.newest]
+        if of_name and not mine and not self._table.snapshot().position(created, stream):
+            raise TransientError(
+                f"the archive at {self._table.url} has a {stream}, and nothing says that it is the present "
+                "one: the archive service says which it is, and what to do where it cannot"
+            )
         found = [
-            file
-            for file in state.files
-            if file.path not in self._lost
-            and file.stream == stream
-            and file.oldest <= created <= file.newest
-            and file.first <= last
-            and first <= file.last
+            file for file in mine if file.path not in self._lost and file.first <= last and first <= file.last
         ]
         return sorted(found, key=attrgetter("first", "last"))
 

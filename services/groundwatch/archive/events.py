@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pyarrow.dataset as ds
 
 from groundwatch.archive.messages import EVENTS_TABLE, Message, to_reads, to_table
 from groundwatch.archive.table import ArchiveTable, Erasure, concerned
+from groundwatch.runtime.delivery.marks import Mark
 from groundwatch.runtime.delivery.streams import Read
 
 
@@ -21,20 +23,40 @@ class Events(ArchiveTable[Message]):
     def to_table(self, rows: Sequence[Message]) -> pa.Table:
         return to_table(rows)
 
-    def newest(self, stream: str, created: int) -> tuple[int, float] | None:
-        """Sequence and time of the last message that is there of the stream created then."""
+    def creations(self, stream: str) -> set[int]:
+        """When streams of this name were created of which something is there."""
+        files = [file for file in self.snapshot().files() if file.stream == stream]
+        return {created for file in files for created in (file.oldest, file.newest)}
+
+    def newest(self, stream: str, created: int) -> Mark | None:
+        """The last message that is there of the stream created then."""
+        return next(iter(self.marks(stream, created, 1, sys.maxsize, 1)), None)
+
+    def marks(self, stream: str, created: int, first: int, last: int, most: int) -> list[Mark]:
+        """The last messages, with the last one first, of these sequences of the stream created then."""
         snapshot = self.snapshot()
         data = snapshot.dataset()
-        if data is None:
-            return None
         files = [file for file in snapshot.files() if file.stream == stream]
-        ends = {file.last for file in files if file.oldest <= created <= file.newest}
-        for last in sorted(ends, reverse=True):
-            here = (ds.field("stream") == stream) & (ds.field("created") == created)
-            rows = data.to_table(columns=["sequence", "time"], filter=here & (ds.field("sequence") == last))
+        here = [file for file in files if file.oldest <= created <= file.newest and file.first <= last]
+        sequence = ds.field("sequence")
+        for file in sorted(here, key=lambda file: file.last, reverse=True):
+            if data is None or file.last < first:
+                break
+            end = min(last, file.last)
+            # Of several creations in one file nobody knows where each ends.
+            begin = max(first, end - 10 * most) if file.oldest == file.newest else first
+            rows = data.to_table(
+                columns=["sequence", "time"],
+                filter=(ds.field("stream") == stream)
+                & (ds.field("created") == created)
+                & (sequence >= begin)
+                & (sequence <= end),
+            )
             if len(rows):
-                return last, pc.cast(rows["time"], pa.int64())[0].as_py() / 1e6
-        return None
+                times = pc.cast(rows["time"], pa.int64()).to_pylist()
+                found = sorted(zip(rows["sequence"].to_pylist(), times, strict=True), reverse=True)
+                return [Mark(number, time / 1e6) for number, time in found[:most]]
+        return []
 
     def concerned(self, erasure: Erasure, stream: str, created: int) -> Iterator[list[Read]]:
         """The messages of this stream that an erasure would remove, file by file."""

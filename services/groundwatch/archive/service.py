@@ -75,6 +75,7 @@ class ArchiveService:
                 memory=memory,
                 turn=self._turn,
                 draining=self._draining,
+                known=self._continuity.position,
             )
             for stream in streams_of_kind(OUTCOMES, bus.partitions)
         ]
@@ -90,10 +91,11 @@ class ArchiveService:
                     memory=memory,
                     turn=self._turn,
                     draining=self._draining,
+                    known=self._continuity.position,
                     before=partial(self._before, stream),
                 )
             )
-        self.ids = IdIndex(settings, bus, metrics)
+        self.ids = IdIndex(settings, bus, metrics, self._continuity.position)
         self._writing = [SupervisedTask("archive-writer", writer.run) for writer in self._writers]
         self._beside = [
             SupervisedTask("archive-monitor", self._watch),
@@ -196,8 +198,7 @@ class ArchiveService:
 
     async def _archived(self, streams: Mapping[str, Position]) -> Mapping[str, int]:
         """How far each of these streams is in every table that it belongs to, and its ids in the index."""
-        for stream in streams:
-            await self._continuity.check(stream)
+        streams = {stream: await self._continuity.check(stream) for stream in streams}
         events = await asyncio.to_thread(lambda: self._open_events().snapshot())
         outcomes = await asyncio.to_thread(lambda: self._open_outcomes().snapshot())
         found = {stream: events.position(at.created, stream) for stream, at in streams.items()}
@@ -205,7 +206,7 @@ class ArchiveService:
             if kind_of(stream) == OUTCOMES:
                 found[stream] = min(found[stream], outcomes.position(at.created, stream))
             elif kind_of(stream) in INDEXED:
-                found[stream] = min(found[stream], self.ids.settled(stream, at.created))
+                found[stream] = min(found[stream], await self.ids.settled(stream, at))
         return found
 
     def _open_outcomes(self) -> Archive:

@@ -114,9 +114,11 @@ class Writer(Generic[R]):
         memory: Memory,
         turn: asyncio.Lock,
         draining: asyncio.Event,
+        known: Callable[[str], Awaitable[Position]],
         before: Callable[[Sequence[R]], Awaitable[None]] | None = None,
     ) -> None:
-        """`before` is done with rows before they are written; what it raises is tried again."""
+        """`known` says where a stream stands, once it is known which one it is. `before` is done with rows
+        before they are written; what they raise is tried again."""
         self.stream = stream
         self.created = 0
         """Of which stream of that name, 0 where that is not known."""
@@ -131,6 +133,7 @@ class Writer(Generic[R]):
         self._memory = memory
         self._turn = turn
         self._draining = draining
+        self._known = known
         self._before = before
         self._news = memory.join(self)
         self._arrived: deque[Read] = deque()
@@ -154,6 +157,7 @@ class Writer(Generic[R]):
             self.problem = ""
             await until_set(self._draining, 1.0)
             return
+        at = await self._known(self.stream)
         async with self._turn:
             table = self._table = await asyncio.to_thread(self._opened)
             state = await asyncio.to_thread(table.begin)

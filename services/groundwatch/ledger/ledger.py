@@ -90,11 +90,15 @@ class Auditor:
             raise UsageError(
                 "nothing is provisioned on this server: run groundwatch admin provision first"
             ) from error
+        created = {stream: at.created for stream, at in streams.items()}
+        made = {stream: at.made for stream, at in streams.items()}
         why = ""
         if isinstance(state, State):
             for kind, stream in STREAM_OF.items():
-                if state.streams.get(stream) != streams[stream].created:
+                if state.streams.get(stream) != created[stream]:
                     why = f"{stream} was made anew since the last audit"
+                elif state.made.get(stream, made[stream]) != made[stream]:
+                    why = f"{stream} was restored since the last audit"
                 elif state.position(kind) > streams[stream].last:
                     why = f"{stream} does not go as far any more as the last audit had read"
         elif state is not None:
@@ -106,14 +110,17 @@ class Auditor:
                 # A version that did not keep what is erased has read so far.
                 state.unwatched = state.position(RECORDED)
             return cls(history, state, store, why)
-        created = streams[STREAM_OF[RECORDED]].created
+        # Of a stream that was restored, what was erased before is missing still.
+        before = state if isinstance(state, State) and state.streams == created else State(unwatched=0)
         state = State(
             began=time.time(),
             ended=state.ended if isinstance(state, State) else 0.0,
             since=await oldest_time(history),
-            streams={stream: at.created for stream, at in streams.items()},
-            looked=created / 1e6,
-            unwatched=0,
+            streams=created,
+            made=made,
+            looked=created[STREAM_OF[RECORDED]] / 1e6,
+            unwatched=before.unwatched if before.unwatched >= 0 else before.position(RECORDED),
+            removed=before.removed_up_to(streams[STREAM_OF[RECORDED]].last),
             erased_before=state.erased if isinstance(state, State) else 0,
         )
         auditor = cls(history, state, store, why)

@@ -110,7 +110,8 @@ Event = Recorded | Asked | Outcome
 
 
 class State(msgspec.Struct, kw_only=True):
-    """`streams` are creation times by stream, in µs since the epoch; `positions` the last sequences read.
+    """`streams` are creation times by stream, in µs since the epoch, and `made` when the server made them, which
+    is later where they were restored; `positions` the last sequences read.
     `since` is the time of the oldest response that was kept when the ledger was begun, 0 for all there ever
     were; `began` when that was, `ended` when the last audit was complete.
 
@@ -131,6 +132,7 @@ class State(msgspec.Struct, kw_only=True):
     ended: float = 0.0
     since: float = 0.0
     streams: dict[str, int] = {}
+    made: dict[str, int] = {}
     positions: dict[str, int] = {}
     lines: dict[int, Line] = {}
     waiting: dict[bytes, Waiting] = {}
@@ -352,6 +354,14 @@ class State(msgspec.Struct, kw_only=True):
     def lost_between(self, first: int, last: int) -> int:
         """How many of these sequences are lost."""
         return sum(max(0, min(gap.last, last) - max(gap.first, first) + 1) for gap in self.lost)
+
+    def removed_up_to(self, last: int) -> dict[int, int]:
+        """Which of these sequences were erased, as `removed`."""
+        return {
+            block: bits & ((2 << (last - (block << 6))) - 1)
+            for block, bits in self.removed.items()
+            if block << 6 <= last
+        }
 
     def removed_between(self, first: int, last: int) -> int:
         """How many of these sequences were erased."""

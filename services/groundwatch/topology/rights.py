@@ -22,6 +22,7 @@ from groundwatch.topology import (
     CHANNELS,
     COMMAND_LINE,
     CONSUMERS,
+    COPIED,
     DEAD,
     ERASE,
     EXTRACTED,
@@ -92,10 +93,11 @@ OTHERWISE: dict[str, tuple[str, ...]] = {
     # A run that is deleted leaves every stream.
     REPLAY: tuple(f"{API}.STREAM.PURGE.{name}" for name in (RESPONSES, EXTRACTED, JUDGED, OUTCOMES)),
     # What is archived, old and no longer in work leaves its stream, or the object store; parts of the index
-    # of ids are merged.
+    # of ids are merged; a stream is labelled with when it was created.
     ARCHIVE: (
         *_reading(f"OBJ_{REPEATS_BUCKET}"),
         *(f"{API}.{call}.{name}" for name in ARCHIVED for call in ("CONSUMER.LIST", "STREAM.MSG.DELETE")),
+        *(f"{API}.STREAM.UPDATE.{name}" for name in COPIED),
         *(f"{API}.{call}.{name}" for name in (INTAKE, RETRY) for call in ("CONSUMER.LIST", "STREAM.MSG.GET")),
         *(f"{API}.{call}.{RETRY}" for call in ("STREAM.INFO", "DIRECT.GET")),
         *(*_reading(_IMAGES), f"{API}.STREAM.MSG.DELETE.{_IMAGES}"),

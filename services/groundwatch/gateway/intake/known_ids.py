@@ -3,7 +3,7 @@
 import asyncio
 import time
 
-from groundwatch.errors import GroundwatchError
+from groundwatch.errors import GroundwatchError, TransientError
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import FAULTS, position_of
 from groundwatch.runtime.services.tasks import SupervisedTask, until_set
@@ -19,6 +19,13 @@ START_SECONDS = 5.0
 
 LOOK_SECONDS = 5.0
 
+AGAIN_SECONDS = 0.5
+"""After which a server that was away is asked, at the latest."""
+
+
+class NotOfStream(TransientError):
+    """The index is not that of the stream as it is now."""
+
 
 class KnownIds:
     """All parts of the index, mapped into memory, followed as they come: asking costs no message.
@@ -33,6 +40,9 @@ class KnownIds:
         self._parts: dict[PartName, Part] = {}
         self._of: dict[str, list[Part]] = {stream: [] for stream in INDEXED}
         self._looked = 0.0
+        self._reconnects = 0
+        """How often we had been connected again when we looked: a server that was away may have lost what was
+        recorded last."""
         self._fault = ""
         self._tried = asyncio.Event()
         self._task = SupervisedTask("known-ids", self._follow)
@@ -48,9 +58,10 @@ class KnownIds:
     @property
     def problem(self) -> str:
         """Why it is not known what was recorded long ago; empty while it is."""
-        if self._looked and time.monotonic() - self._looked <= repeats.CURRENT_SECONDS:
+        late = time.monotonic() - self._looked > repeats.CURRENT_SECONDS
+        if self._looked and not late and self._reconnects == self._bus.reconnects:
             return ""
-        since = f" since {repeats.CURRENT_SECONDS:g} s or more" if self._looked else ""
+        since = f" since {repeats.CURRENT_SECONDS:g} s or more" if self._looked and late else ""
         why = self._task.problem or self._fault or "it is being read"
         return f"the index of ids (bucket {REPEATS_BUCKET}) is not known{since}: {why}"
 
@@ -62,32 +73,49 @@ class KnownIds:
 
     async def _follow(self) -> None:
         while True:
-            began = time.monotonic()
+            began, reconnects = time.monotonic(), self._bus.reconnects
             try:
                 if await self._look():
-                    self._looked, self._fault = began, ""
+                    self._looked, self._reconnects, self._fault = began, reconnects, ""
                     self._tried.set()
             except (*FAULTS, GroundwatchError) as error:
+                if isinstance(error, NotOfStream):
+                    self._looked = 0.0
                 if not self._fault:
                     logger.warning("gateway.ids_not_known", error=str(error) or repr(error))
                 self._fault = str(error) or repr(error)
                 self._tried.set()
-            await asyncio.sleep(LOOK_SECONDS)
+            # Looked at again at once when we were away.
+            while time.monotonic() < began + LOOK_SECONDS and self._bus.reconnects == reconnects:  # noqa: ASYNC110
+                await asyncio.sleep(min(LOOK_SECONDS, AGAIN_SECONDS))
 
     async def _look(self) -> bool:
         """Have what the bucket has now; whether it had no change while it was read."""
         js = self._bus.js
         streams = [name for kind in INDEXED for name in streams_of_kind(kind, self._bus.partitions)]
-        created = {stream: (await position_of(js, stream)).created for stream in streams}
         try:
-            names = await repeats.parts(js)
+            parts = await repeats.parts(js)
         except repeats.NoBucketError:
             if self._parts:
                 raise
             # Nothing was ever indexed, so nothing has left.
             return True
-        # Of a stream that was made anew, nothing is a repeat.
-        names = [name for name in names if name.created == created.get(name.stream)]
+        names: list[PartName] = []
+        for stream in streams:
+            # Asked for behind the parts: what they name is in the stream by now.
+            at = await position_of(js, stream)
+            of_name = [name for name in parts if name.stream == stream]
+            # Of a stream that was made anew, nothing is a repeat.
+            mine = [name for name in of_name if name.created == at.created]
+            if of_name and not mine and at.last and not at.labelled:
+                raise NotOfStream(
+                    f"{stream} was restored or made anew, and the archive has yet to tell which"
+                )
+            if await repeats.not_of(js, stream, at, mine):
+                raise NotOfStream(
+                    f"it is ahead of {stream}, and the archive has yet to index anew what is there"
+                )
+            names += mine
         for name in names:
             if name not in self._parts:
                 try:

@@ -147,7 +147,7 @@ class Snapshots:
                 name=secrets.token_hex(8),
                 parts=len(parts),
                 size=len(data),
-                streams=tuple(one.created for one in await self._held()),
+                streams=tuple(one.made for one in await self._held()),
                 sequence=sequence,
                 counting=self._counting,
                 at=time.time(),
@@ -173,7 +173,7 @@ class Snapshots:
 
 def _goes_on(manifest: Manifest, held: Sequence[Position]) -> bool:
     """Whether it is of these streams; partitions may have come since."""
-    now = tuple(one.created for one in held)
+    now = tuple(one.made for one in held)
     return bool(manifest.streams) and now[: len(manifest.streams)] == manifest.streams
 
 

@@ -42,6 +42,7 @@ NEAR = 5_000
 
 __all__ = [
     "FAULTS",
+    "LABEL",
     "MOST",
     "Batch",
     "Position",
@@ -52,6 +53,9 @@ __all__ = [
     "read_batches",
     "read_stream",
 ]
+
+LABEL = "groundwatch-created"
+"""Metadata of a stream: when it was created, µs since the epoch. Backups keep it."""
 
 PAUSE = 0.5
 RESUME_SECONDS = 30.0
@@ -68,12 +72,16 @@ FAULTS = (nats.errors.Error, OSError)
 class Position(msgspec.Struct, frozen=True, kw_only=True):
     """Where a stream stands: `created`, µs since the epoch, tells it from others of its name.
 
-    A stream that was made anew counts from 1 again, and its sequences are not those of the old one.
+    A stream that was made anew counts from 1 again, and its sequences are not those of the old one. One that
+    was restored from a backup is the old one, although the server says that it made it then (`made`): it is
+    `labelled` with when it was created, as soon as the archive has seen it.
     """
 
     created: int
     first: int
     last: int
+    made: int = 0
+    labelled: bool = False
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -93,11 +101,18 @@ class _Gap(nats.errors.Error):
 async def position_of(js: JetStreamContext, stream: str) -> Position:
     """Look at the stream. Raises what NATS raises."""
     info = await js.stream_info(stream)
-    created = round(info.created.timestamp() * 1e6) if info.created is not None else 0
+    made = round(info.created.timestamp() * 1e6) if info.created is not None else 0
+    label = (info.config.metadata or {}).get(LABEL, "")
     state = info.state
     # Purged up to a message that had been deleted, an empty stream still tells where it began before.
     first = state.first_seq if state.messages else state.last_seq + 1
-    return Position(created=created, first=first, last=state.last_seq)
+    return Position(
+        created=int(label) if label.isdecimal() else made,
+        first=first,
+        last=state.last_seq,
+        made=made,
+        labelled=label.isdecimal(),
+    )
 
 
 async def last_message(js: JetStreamContext, stream: str, subject: str) -> Read | None:

@@ -24,7 +24,8 @@ import nats.js.errors
 from nats.js import JetStreamContext
 
 from groundwatch.errors import UNDECODED, TransientError
-from groundwatch.runtime.delivery.streams import read_stream
+from groundwatch.runtime.delivery.marks import Mark, has_gone_back
+from groundwatch.runtime.delivery.streams import Position, read_stream
 from groundwatch.topology import ASKED, HEADER_DIGEST, REPEATS_BUCKET, RESPONSES
 
 STREAM = f"OBJ_{REPEATS_BUCKET}"
@@ -50,7 +51,8 @@ _META = f"$O.{REPEATS_BUCKET}.M."
 
 class PartName(msgspec.Struct, frozen=True, kw_only=True):
     """What a part's name says: `created` tells its stream from others of the name, and it has so many
-    `entries` of what was recorded on `day` (UTC), up to the sequence `last`. `nuid` names its pieces."""
+    `entries` of what was recorded on `day` (UTC), up to the sequence `last`. `nuid` names its pieces, and
+    says the first sequence and when the last message was stored; that of an older version says neither."""
 
     stream: str
     created: int
@@ -58,6 +60,16 @@ class PartName(msgspec.Struct, frozen=True, kw_only=True):
     last: int
     entries: int
     nuid: str
+
+    @property
+    def first(self) -> int:
+        """No entry is of a message before this one."""
+        return int(self.nuid.split("-")[0]) if "-" in self.nuid else 1
+
+    @property
+    def mark(self) -> Mark:
+        """The last message of which it has an entry, or had."""
+        return Mark(self.last, int(self.nuid.split("-")[1]) / 1e6 if "-" in self.nuid else 0.0)
 
     @property
     def text(self) -> str:
@@ -73,15 +85,15 @@ class PartName(msgspec.Struct, frozen=True, kw_only=True):
         return f"$O.{REPEATS_BUCKET}.C.{self.nuid}"
 
 
-def part_name(stream: str, created: int, day: str, last: int, data: bytes) -> PartName:
+def part_name(stream: str, created: int, day: str, first: int, last: Mark, data: bytes) -> PartName:
     """A name for a part with these data, that no part has had."""
     return PartName(
         stream=stream,
         created=created,
         day=day,
-        last=last,
+        last=last.sequence,
         entries=len(data) // ENTRY_BYTES,
-        nuid=secrets.token_hex(16),
+        nuid=f"{first}-{round(last.time * 1e6)}-{secrets.token_hex(12)}",
     )
 
 
@@ -168,6 +180,20 @@ async def parts(js: JetStreamContext) -> list[PartName]:
     return [name for name in map(_read_name, await _subjects(js, f"{_META}>")) if name is not None]
 
 
+async def not_of(
+    js: JetStreamContext, stream: str, at: Position, names: Iterable[PartName]
+) -> list[PartName]:
+    """Those of a stream's parts that name messages which it has not, or no longer: its server lost its latest
+    ones, or came back with an older state."""
+    found = []
+    for name in sorted(names, key=lambda name: name.last, reverse=True):
+        gone_back = await has_gone_back(js, stream, at, name.mark)
+        if gone_back is False:
+            break
+        found += [name] if gone_back else []
+    return found
+
+
 async def _subjects(js: JetStreamContext, wanted: str) -> list[str]:
     try:
         info = await js.stream_info(STREAM, subjects_filter=wanted)
@@ -250,8 +276,9 @@ async def forget(js: JetStreamContext, keys: Iterable[str]) -> int:
 async def replace(js: JetStreamContext, names: list[PartName], data: bytes) -> bool:
     """Write one part in the place of these, of one day, unless one of them has gone meanwhile; tells whether
     it did."""
-    first = names[0]
-    new = part_name(first.stream, first.created, first.day, max(name.last for name in names), data)
+    last = max(names, key=lambda name: name.last)
+    first = min(name.first for name in names)
+    new = part_name(last.stream, last.created, last.day, first, last.mark, data)
     await write(js, new, data)
     if not set(names) <= set(await parts(js)):
         # Somebody took an id out of it, or has merged it.

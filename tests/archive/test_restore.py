@@ -1,0 +1,111 @@
+"""Backups and restores of a whole system: what was recorded stays recorded, each once."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from tests.partitions.conftest import numbers, send, settings, until
+from tests.support.backup import back_up, restore
+
+from groundwatch.archive import cooling, service
+from groundwatch.archive import repeats as indexing
+from groundwatch.gateway.core import look_up
+from groundwatch.gateway.intake import known_ids
+from groundwatch.ledger.ledger import audit
+from groundwatch.ledger.proof import prove
+from groundwatch.runtime.delivery.streams import LABEL
+from groundwatch.runtime.local.servers import NatsServer
+from groundwatch.runtime.settings import ArchiveSettings
+from groundwatch.runtime.stores import repeats
+from groundwatch.system.connecting import with_nats
+from groundwatch.system.up import System, whole_system
+from groundwatch.topology import ARCHIVED
+
+pytestmark = pytest.mark.slow
+
+COLD = [f"cold{number}" for number in range(12)]
+HOT = [f"hot{number}" for number in range(4)]
+
+
+@pytest.fixture(autouse=True)
+def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, name, seconds in (
+        (cooling, "COOL_SECONDS", 0.2),
+        (service, "COOL_SECONDS", 0.2),
+        (indexing, "ROUND_SECONDS", 0.2),
+        (indexing, "AGAIN_SECONDS", 0.2),
+        (known_ids, "LOOK_SECONDS", 0.1),
+        (repeats, "HOLD_SECONDS", 2.0),
+        (repeats, "CURRENT_SECONDS", 1.5),
+    ):
+        monkeypatch.setattr(module, name, seconds)
+
+
+@asynccontextmanager
+async def running(
+    server: NatsServer, folder: Path, *, hot_days: float
+) -> AsyncIterator[tuple[System, httpx.AsyncClient]]:
+    archive = ArchiveSettings(url=str(folder / "archive"), hot_days=hot_days, flush_seconds=0.1)
+    given = with_nats(settings(1, archive=archive), server.url)
+    async with (
+        whole_system(given, folder / "work") as system,
+        httpx.AsyncClient(base_url=system.gateway_url, timeout=60) as client,
+    ):
+        yield system, client
+
+
+async def recorded_and_cooled(server: NatsServer, folder: Path) -> None:
+    """Responses of which some have left the streams, and some have not."""
+    async with running(server, folder, hot_days=1e-9) as (system, client):
+        assert {await send(client, name) for name in COLD} == {"recorded"}
+
+        async def cold() -> bool:
+            return not any([sum(await numbers(system, kind)) for kind in ARCHIVED])
+
+        await until(cold)
+    async with running(server, folder, hot_days=1.0) as (system, client):
+        assert {await send(client, name) for name in HOT} == {"recorded"}
+        ledger = await audit(system.bus.js, cold=system.bus.cold, settle=60.0)
+        assert (ledger.responses, ledger.balanced) == (16, True)
+
+
+async def check_nothing_is_forgotten(server: NatsServer, folder: Path) -> None:
+    async with running(server, folder, hot_days=1.0) as (system, client):
+        names = [*COLD, *HOT]
+        assert [await send(client, name) for name in names] == ["duplicate"] * len(names)
+        assert {await send(client, name, "Another.") for name in names} == {"conflict"}
+        for name in names:
+            found = await look_up(system.bus, "default", name)
+            assert found is not None and found["outcomes"] and not found["waiting"]
+        assert await send(client, "new") == "recorded"
+        ledger = await audit(system.bus.js, cold=system.bus.cold, settle=60.0)
+        assert (ledger.responses, ledger.scored, ledger.balanced) == (17, 17, True)
+        proof = await prove(system.bus.js, cold=system.bus.cold, settle=60.0)
+        assert (proof.differences, proof.unproven) == ((), ())
+
+
+@pytest.mark.parametrize("way", ["files", "snapshots", "snapshots without consumers", "snapshots of before"])
+async def test_a_restored_system_knows_all_that_was_recorded(
+    own_server: NatsServer, tmp_path: Path, way: str
+) -> None:
+    await recorded_and_cooled(own_server, tmp_path)
+    other = NatsServer(tmp_path / "other")
+    if way == "files":
+        await own_server.stop()
+        shutil.copytree(own_server.data_dir / "jetstream", other.data_dir / "jetstream")
+        await other.start()
+    else:
+        backup = tmp_path / "backup"
+        await back_up(own_server.url, backup, consumers=way != "snapshots without consumers")
+        await own_server.stop()
+        await other.start()
+        await restore(other.url, backup, without=(LABEL,) if way == "snapshots of before" else ())
+    try:
+        await check_nothing_is_forgotten(other, tmp_path)
+    finally:
+        await other.stop()
