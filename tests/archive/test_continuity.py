@@ -25,6 +25,7 @@ from groundwatch.ledger.ledger import audit
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.marks import Mark, label
 from groundwatch.runtime.delivery.outcomes import outgoing
+from groundwatch.runtime.delivery.placing import own_metadata
 from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.delivery.streams import LABEL, position_of, read_stream
 from groundwatch.runtime.local.servers import NatsServer
@@ -32,7 +33,7 @@ from groundwatch.runtime.settings import ArchiveSettings, NatsSettings, RetrySet
 from groundwatch.runtime.stores import repeats
 from groundwatch.runtime.stores.repeats import day_of, entry_of, packed, part_name
 from groundwatch.runtime.telemetry.metrics import Metrics
-from groundwatch.topology import OUTCOMES, RESPONSES
+from groundwatch.topology import COPIED, OUTCOMES, RESPONSES
 
 PATIENCE = 120.0
 
@@ -123,11 +124,20 @@ async def archived_before(bus: Bus, url: str, created: int, last: int, *, moved:
     write(url, OUTCOMES, created, [msgspec.structs.replace(read, time=read.time + moved) for read in reads])
 
 
+@pytest.fixture
+async def unlabelled(bus: Bus, clean_streams: None) -> None:
+    """Streams as new, which nothing says of when they were created."""
+    for stream in COPIED:
+        config = (await bus.js.stream_info(stream)).config
+        metadata = {name: text for name, text in own_metadata(config).items() if name != LABEL}
+        await bus.js.update_stream(config.evolve(metadata=metadata))
+
+
 def continuity(bus: Bus, url: str) -> Continuity:
     return Continuity(bus, lambda: Events(url))
 
 
-@pytest.mark.usefixtures("clean_streams")
+@pytest.mark.usefixtures("unlabelled")
 @pytest.mark.parametrize("left", [0, 5, 10])
 async def test_a_restored_stream_is_known_again_by_its_messages(bus: Bus, tmp_path: Path, left: int) -> None:
     url = str(tmp_path / "archive")
@@ -143,7 +153,7 @@ async def test_a_restored_stream_is_known_again_by_its_messages(bus: Bus, tmp_pa
     assert await position_of(bus.js, OUTCOMES) == at
 
 
-@pytest.mark.usefixtures("clean_streams")
+@pytest.mark.usefixtures("unlabelled")
 @pytest.mark.parametrize("archived", [True, False])
 async def test_a_stream_that_was_made_anew_is_a_new_one(bus: Bus, tmp_path: Path, archived: bool) -> None:
     url = str(tmp_path / "archive")
@@ -154,7 +164,7 @@ async def test_a_stream_that_was_made_anew_is_a_new_one(bus: Bus, tmp_path: Path
     assert at.created == at.made and at.labelled
 
 
-@pytest.mark.usefixtures("clean_streams")
+@pytest.mark.usefixtures("unlabelled")
 async def test_where_nothing_tells_which_stream_it_is_nothing_goes_and_everything_says_so(
     bus: Bus, tmp_path: Path
 ) -> None:

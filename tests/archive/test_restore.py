@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import httpx
+import nats
+import nats.errors
 import pytest
+from tests.faults.servers import servers
 from tests.partitions.conftest import numbers, send, settings, until
 from tests.support.backup import back_up, restore
 
@@ -19,7 +24,7 @@ from groundwatch.gateway.intake import known_ids
 from groundwatch.ledger.ledger import audit
 from groundwatch.ledger.proof import prove
 from groundwatch.runtime.delivery.streams import LABEL
-from groundwatch.runtime.local.servers import NatsServer
+from groundwatch.runtime.local.servers import NatsServer, free_port
 from groundwatch.runtime.settings import ArchiveSettings
 from groundwatch.runtime.stores import repeats
 from groundwatch.system.connecting import with_nats
@@ -48,10 +53,11 @@ def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def running(
-    server: NatsServer, folder: Path, *, hot_days: float
+    url: str, folder: Path, *, hot_days: float, replicas: int = 1
 ) -> AsyncIterator[tuple[System, httpx.AsyncClient]]:
     archive = ArchiveSettings(url=str(folder / "archive"), hot_days=hot_days, flush_seconds=0.1)
-    given = with_nats(settings(1, archive=archive), server.url)
+    given = with_nats(settings(1, archive=archive), url)
+    given = given.model_copy(update={"nats": given.nats.model_copy(update={"replicas": replicas})})
     async with (
         whole_system(given, folder / "work") as system,
         httpx.AsyncClient(base_url=system.gateway_url, timeout=60) as client,
@@ -61,21 +67,21 @@ async def running(
 
 async def recorded_and_cooled(server: NatsServer, folder: Path) -> None:
     """Responses of which some have left the streams, and some have not."""
-    async with running(server, folder, hot_days=1e-9) as (system, client):
+    async with running(server.url, folder, hot_days=1e-9) as (system, client):
         assert {await send(client, name) for name in COLD} == {"recorded"}
 
         async def cold() -> bool:
             return not any([sum(await numbers(system, kind)) for kind in ARCHIVED])
 
         await until(cold)
-    async with running(server, folder, hot_days=1.0) as (system, client):
+    async with running(server.url, folder, hot_days=1.0) as (system, client):
         assert {await send(client, name) for name in HOT} == {"recorded"}
         ledger = await audit(system.bus.js, cold=system.bus.cold, settle=60.0)
         assert (ledger.responses, ledger.balanced) == (16, True)
 
 
-async def check_nothing_is_forgotten(server: NatsServer, folder: Path) -> None:
-    async with running(server, folder, hot_days=1.0) as (system, client):
+async def check_nothing_is_forgotten(url: str, folder: Path, *, replicas: int = 1) -> None:
+    async with running(url, folder, hot_days=1.0, replicas=replicas) as (system, client):
         names = [*COLD, *HOT]
         assert [await send(client, name) for name in names] == ["duplicate"] * len(names)
         assert {await send(client, name, "Another.") for name in names} == {"conflict"}
@@ -106,6 +112,43 @@ async def test_a_restored_system_knows_all_that_was_recorded(
         await other.start()
         await restore(other.url, backup, without=(LABEL,) if way == "snapshots of before" else ())
     try:
-        await check_nothing_is_forgotten(other, tmp_path)
+        await check_nothing_is_forgotten(other.url, tmp_path)
     finally:
         await other.stop()
+
+
+async def test_one_server_becomes_three(own_server: NatsServer, tmp_path: Path) -> None:
+    await recorded_and_cooled(own_server, tmp_path)
+    await back_up(own_server.url, tmp_path / "backup")
+    await own_server.stop()
+    ports = [free_port() for _ in range(3)]
+    children = servers(tmp_path, tmp_path / "stores", ports)
+    urls = ",".join(f"nats://127.0.0.1:{port}" for port in ports)
+    try:
+        for child in children:
+            child.start()
+        await until(partial(has_leader, ports[0]))
+        await restore(f"nats://127.0.0.1:{ports[0]}", tmp_path / "backup")
+        await check_nothing_is_forgotten(urls, tmp_path, replicas=3)
+        client = await nats.connect(urls.split(","))
+        js = client.jetstream()
+        for info in await js.streams_info():
+            assert info.config.num_replicas == 3 and len(info.cluster.replicas) == 2, info.config.name
+            for consumer in await js.consumers_info(info.config.name):
+                assert consumer.config.num_replicas in (0, 3), consumer.name
+        await client.close()
+    finally:
+        for child in children:
+            child.end(patience=20)
+
+
+async def has_leader(port: int) -> bool:
+    """Whether the cluster of this server has come together."""
+    with contextlib.suppress(OSError, nats.errors.Error):
+        client = await nats.connect(f"nats://127.0.0.1:{port}", allow_reconnect=False)
+        try:
+            await client.jetstream().account_info()
+        finally:
+            await client.close()
+        return True
+    return False

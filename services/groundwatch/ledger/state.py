@@ -110,8 +110,8 @@ Event = Recorded | Asked | Outcome
 
 
 class State(msgspec.Struct, kw_only=True):
-    """`streams` are creation times by stream, in µs since the epoch, and `made` when the server made them, which
-    is later where they were restored; `positions` the last sequences read.
+    """`streams` are creation times by stream, in µs since the epoch, and `made` when the server made them,
+    which is later where they were restored; `positions` the last sequences read.
     `since` is the time of the oldest response that was kept when the ledger was begun, 0 for all there ever
     were; `began` when that was, `ended` when the last audit was complete.
 

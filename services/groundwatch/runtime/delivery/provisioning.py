@@ -1,5 +1,6 @@
 """Creating streams and consumers as `topology` declares them, and changing them without losing data."""
 
+import asyncio
 import time
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -22,13 +23,16 @@ from nats.js.api import (
 )
 
 from groundwatch.errors import ProvisionRefused
+from groundwatch.runtime.delivery.marks import label
 from groundwatch.runtime.delivery.placing import Counts, announce, own_metadata
+from groundwatch.runtime.delivery.streams import position_of
 from groundwatch.runtime.settings import CacheSettings
 from groundwatch.times import shown_moment
 from groundwatch.topology import (
     ARCHIVED,
     BUCKETS,
     CONSUMERS,
+    COPIED,
     RESPONSES,
     STREAMS,
     BucketSpec,
@@ -267,6 +271,15 @@ async def _refuse_skipping(js: JetStreamContext, spec: ConsumerSpec) -> None:
         )
 
 
+NAME_TAKEN = 10058
+"""JetStream's code for a stream that is there with another configuration."""
+
+FEWER_REPLICAS = 10126
+"""The same for a consumer on more servers than its stream."""
+
+GROWING_SECONDS = 10.0
+"""How long a stream may take to be on more servers."""
+
 _COMPARED = (
     "description",
     "subjects",
@@ -291,23 +304,37 @@ async def _put_stream(
             return Provisioned(kind, name, "unchanged")
     try:
         await (js.add_stream if found is None else js.update_stream)(wanted)
+        if found is None and kind_of(name) in COPIED:
+            await label(js, name, (await position_of(js, name)).made)
     except nats.js.errors.APIError as error:
-        if error.err_code not in NO_ROOM:
+        if error.err_code in NO_ROOM:
+            raise ProvisionRefused(
+                f"NATS has no room for {kind} {name}, which may take {(wanted.max_bytes or 0) / 1e9:.1f} GB "
+                f"({error.description}): give JetStream a larger store, or this a lower limit"
+            ) from error
+        if found is not None or error.err_code != NAME_TAKEN:
             raise
-        raise ProvisionRefused(
-            f"NATS has no room for {kind} {name}, which may take {(wanted.max_bytes or 0) / 1e9:.1f} GB "
-            f"({error.description}): give JetStream a larger store, or this a lower limit"
-        ) from error
+        # By somebody who provisions at this moment, and labels it.
     return Provisioned(kind, name, "created" if found is None else "updated")
 
 
 async def _put_consumer(js: JetStreamContext, spec: ConsumerSpec, replicas: int) -> Provisioned:
     found = await _config(js.consumer_info(spec.stream, spec.name))
     wanted = consumer_config(spec, replicas)
-    if found and _same(found, wanted, ("description", "ack_wait", "max_ack_pending", "max_deliver")):
+    if found and _same(
+        found, wanted, ("description", "ack_wait", "max_ack_pending", "max_deliver", "num_replicas")
+    ):
         return Provisioned("consumer", spec.name, "unchanged")
-    await js.add_consumer(spec.stream, wanted)
-    return Provisioned("consumer", spec.name, "created" if found is None else "updated")
+    deadline = time.monotonic() + GROWING_SECONDS
+    while True:
+        try:
+            await js.add_consumer(spec.stream, wanted)
+            return Provisioned("consumer", spec.name, "created" if found is None else "updated")
+        except nats.js.errors.BadRequestError as error:
+            if error.err_code != FEWER_REPLICAS or time.monotonic() >= deadline:
+                raise
+            # The stream was given more a moment ago.
+            await asyncio.sleep(0.1)
 
 
 async def _put_bucket(
@@ -335,7 +362,10 @@ async def _put_bucket(
         return await _put_stream(js, "bucket", spec.name, wanted, found)
     kind = "images" if spec.kind == "objects" else "bucket"
     if found is not None:
-        return Provisioned(kind, spec.name, "unchanged")
+        if found.num_replicas == replicas:
+            return Provisioned(kind, spec.name, "unchanged")
+        await js.update_stream(found.evolve(num_replicas=replicas, metadata=own_metadata(found) or None))
+        return Provisioned(kind, spec.name, "updated")
     if spec.kind == "objects":
         await js.create_object_store(spec.name, description=spec.description, replicas=replicas)
     else:
