@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import shutil
@@ -10,10 +11,13 @@ import sys
 import time
 from pathlib import Path
 
+import nats
+import nats.errors
 import pytest
 import yaml
 from tests.deploy.helm.charts import CASES, ROOT, named, rendered
 from tests.deploy.helm.test_rules import amount
+from tests.faults.servers import names, servers
 
 from groundwatch.runtime.local.servers import find_binary, free_port
 from groundwatch.runtime.security.users import write_auth
@@ -154,3 +158,51 @@ def test_new_users_and_certificates_reach_a_server_that_runs(tmp_path: Path) -> 
         finally:
             watcher.kill()
             server.terminate()
+
+
+def test_a_volume_of_a_single_server_is_refused_in_a_cluster(tmp_path: Path) -> None:
+    """The very script, over what real servers wrote."""
+    one, three = (named(rendered(case), "StatefulSet", "nats")["spec"] for case in ("default", "production"))
+    assert "initContainers" not in one["template"]["spec"]
+    (check,) = three["template"]["spec"]["initContainers"]
+    (script,) = check["args"]
+
+    def checked(folder: Path) -> subprocess.CompletedProcess[str]:
+        command = [*check["command"], script.replace("/data/", f"{folder}/")]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    def write(count: int) -> Path:
+        """The first store of so many servers with a stream; whether they refuse it before and after."""
+        place = tmp_path / f"{count}"
+        ports = [free_port() for _ in range(count)]
+        place.mkdir()
+        children = servers(place, place, ports)
+        store = place / names(count)[0]
+        assert checked(store).returncode == 0
+        try:
+            for child in children:
+                child.start()
+            asyncio.run(make_stream(ports[0], count))
+        finally:
+            for child in children:
+                child.end(patience=20)
+        assert list(store.glob("jetstream/*/streams/S"))
+        return store
+
+    assert checked(write(3)).returncode == 0
+    refused = checked(write(1))
+    assert refused.returncode == 1
+    assert "streams of a single server, which a cluster would delete" in refused.stderr
+
+
+async def make_stream(port: int, replicas: int) -> None:
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            client = await nats.connect(f"nats://127.0.0.1:{port}", allow_reconnect=False)
+            await client.jetstream().add_stream(name="S", subjects=["s"], num_replicas=replicas)
+            await client.close()
+            return
+        except (OSError, nats.errors.Error):
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.1)
