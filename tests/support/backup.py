@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import nats
+import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
@@ -74,13 +76,22 @@ async def _snapshot(client: Client, name: str, consumers: bool) -> tuple[dict[st
 async def _restore(client: Client, name: str, told: dict[str, Any], data: bytes) -> None:
     begun = await _request(client, f"{API}.RESTORE.{name}", told)
     for start in range(0, len(data), PIECE):
-        answer = await client.request(begun["deliver_subject"], data[start : start + PIECE], timeout=SECONDS)
+        answer = await _asked(client, begun["deliver_subject"], data[start : start + PIECE])
         assert not answer.data, answer.data
     await _request(client, begun["deliver_subject"], None)
 
 
 async def _request(client: Client, subject: str, wanted: object) -> dict[str, Any]:
     body = msgspec.json.encode(wanted) if wanted is not None else b""
-    answer: dict[str, Any] = msgspec.json.decode((await client.request(subject, body, timeout=SECONDS)).data)
+    answer: dict[str, Any] = msgspec.json.decode((await _asked(client, subject, body)).data)
     assert "error" not in answer, answer
     return answer
+
+
+async def _asked(client: Client, subject: str, body: bytes) -> Msg:
+    """In a cluster another server may listen, of which ours has yet to hear."""
+    async with asyncio.timeout(SECONDS):
+        while True:
+            with contextlib.suppress(nats.errors.NoRespondersError):
+                return await client.request(subject, body, timeout=SECONDS)
+            await asyncio.sleep(0.05)

@@ -24,7 +24,7 @@ from groundwatch.ledger.store import LedgerStore
 from groundwatch.replay.runs import Runs
 from groundwatch.runtime.delivery.history import Cold
 from groundwatch.runtime.delivery.partitioned import PartitionHistory, history_of
-from groundwatch.runtime.delivery.streams import position_of
+from groundwatch.runtime.delivery.streams import Position, position_of
 from groundwatch.runtime.stores.audits import AuditSummary, write_summary
 from groundwatch.runtime.telemetry.logs import logger
 
@@ -110,17 +110,20 @@ class Auditor:
                 # A version that did not keep what is erased has read so far.
                 state.unwatched = state.position(RECORDED)
             return cls(history, state, store, why)
-        # Of a stream that was restored, what was erased before is missing still.
-        before = state if isinstance(state, State) and state.streams == created else State(unwatched=0)
+        responses = streams[STREAM_OF[RECORDED]]
+        before = State(unwatched=0)
+        if isinstance(state, State) and _may_be_same(state, STREAM_OF[RECORDED], responses):
+            # What was erased is missing still.
+            before = state
         state = State(
             began=time.time(),
             ended=state.ended if isinstance(state, State) else 0.0,
             since=await oldest_time(history),
             streams=created,
             made=made,
-            looked=created[STREAM_OF[RECORDED]] / 1e6,
+            looked=responses.created / 1e6,
             unwatched=before.unwatched if before.unwatched >= 0 else before.position(RECORDED),
-            removed=before.removed_up_to(streams[STREAM_OF[RECORDED]].last),
+            removed=before.removed_up_to(responses.last),
             erased_before=state.erased if isinstance(state, State) else 0,
         )
         auditor = cls(history, state, store, why)
@@ -187,3 +190,9 @@ class Auditor:
             and all(one.recorded <= recorded and one.outcome <= outcome for one in entries.pairs)
             and all(sequence <= recorded for sequence in entries.others)
         )
+
+
+def _may_be_same(state: State, stream: str, at: Position) -> bool:
+    """Whether this may be the stream that was read, restored since or not."""
+    same_server = state.made.get(stream) == at.made
+    return state.streams.get(stream) == at.created or same_server or not at.labelled

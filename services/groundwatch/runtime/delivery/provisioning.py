@@ -277,7 +277,7 @@ NAME_TAKEN = 10058
 FEWER_REPLICAS = 10126
 """The same for a consumer on more servers than its stream."""
 
-GROWING_SECONDS = 10.0
+GROWING_SECONDS = 60.0
 """How long a stream may take to be on more servers."""
 
 _COMPARED = (
