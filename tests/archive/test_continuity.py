@@ -198,7 +198,7 @@ async def test_where_nothing_tells_which_stream_it_is_nothing_goes_and_everythin
 
         # What the line says to do.
         told = next(one for one in service.problems() if "nothing of GW_RESPONSES tells" in one)
-        assert f"--metadata {LABEL}:1000000;" in told
+        assert f" {LABEL}:1000000 if it was restored" in told
         for stream in (RESPONSES, OUTCOMES):
             await label(bus.js, stream, 1_000_000)
         await eventually(lambda: not service.problems() and not gateway.problem, within=PATIENCE)

@@ -108,8 +108,8 @@ class Continuity:
         if undecided:
             raise TransientError(
                 f"nothing of {stream} tells whether it is the stream that was archived or a new one, so "
-                "nothing is archived and nothing leaves it. If it was restored, say so: nats stream edit "
-                f"{stream} --metadata {LABEL}:{max(undecided)}; if it is new, --metadata {LABEL}:{at.made}"
+                "nothing is archived and nothing leaves. Say it in the stream's metadata (nats stream edit): "
+                f"{LABEL}:{max(undecided)} if it was restored, {LABEL}:{at.made} if it is new"
             )
         return at.made
 
