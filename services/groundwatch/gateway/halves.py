@@ -13,9 +13,10 @@ import asyncio
 import json
 import math
 import time
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from datetime import datetime
+from typing import NamedTuple
 
 import msgspec
 
@@ -30,6 +31,9 @@ SUBJECTS = f"$KV.{HALVES_BUCKET}"
 
 ENDED = "ended"
 """The part that stays of a call that was joined: a half that comes again is no half of another call."""
+
+MOST_MARKS = 100_000
+"""Calls that have ended and are remembered; each takes about 300 bytes."""
 
 OVERHEAD = 2_048
 """Bytes that each half counts for besides its own: every gateway remembers it."""
@@ -86,8 +90,17 @@ class Waiting(msgspec.Struct, frozen=True):
     sequence: int = 0
 
 
+class Mark(NamedTuple):
+    """When a call ended, in seconds since the epoch; `sequence` 0: only this gateway knows."""
+
+    at: float
+    sequence: int
+
+
 class Call:
     """The halves of one call that are there. Before `again` nobody need try once more to join them."""
+
+    __slots__ = ("again", "family", "key", "parts", "tenant", "tries")
 
     def __init__(self, family: str, key: str, tenant: str) -> None:
         self.family = family
@@ -120,6 +133,7 @@ class Halves:
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
         self.calls: dict[tuple[str, str], Call] = {}
+        self.ended: OrderedDict[tuple[str, str], Mark] = OrderedDict()
         self._held: Counter[str] = Counter()
         self._capacity = 0
         self._position = -1
@@ -142,8 +156,26 @@ class Halves:
         self._add(family, half.key, half.part, Waiting(label, time.time()))
         return stored
 
+    def end(self, family: str, key: str) -> None:
+        """A call has ended that was recorded as it came: what is logged of it besides is no half of one."""
+        self.ended.setdefault((family, key), Mark(time.time(), 0))
+        if len(self.ended) > MOST_MARKS:
+            self.ended.popitem(last=False)
+
     async def get(self, family: str, key: str, part: str) -> Read | None:
         return await last_message(self._bus.js, STREAM, _subject(family, key, part))
+
+    async def forget_ended(self, family: str, before: float) -> None:
+        """Remove the marks of calls of this family that ended before that time."""
+        old: dict[tuple[str, str], Mark] = {}
+        for name, mark in self.ended.items():
+            if mark.at >= before:
+                break
+            if name[0] == family:
+                old[name] = mark
+        await overwrite(self._bus.js, STREAM, [mark.sequence for mark in old.values() if mark.sequence])
+        for name in old:
+            self.ended.pop(name, None)
 
     async def remove(self, call: Call, parts: Iterable[str], sequences: Iterable[int]) -> int:
         """Remove parts of a call with their bytes; how many were there: of several gateways one removes
@@ -156,7 +188,7 @@ class Halves:
     def forget(self, call: Call, part: str) -> None:
         """A part is not there any more."""
         waiting = call.parts.pop(part, None)
-        if waiting is not None and part != ENDED:
+        if waiting is not None:
             self._held[call.tenant] -= waiting.label.size
         if not call.parts and self.calls.get((call.family, call.key)) is call:
             del self.calls[call.family, call.key]
@@ -190,7 +222,8 @@ class Halves:
                 anew = True
             elif state.last_seq > self._position:
                 await self._read(self._position + 1, state.last_seq)
-            known = sum(len(call.parts) for call in self.calls.values())
+            marks = sum(mark.sequence > 0 for mark in self.ended.values())
+            known = sum(len(call.parts) for call in self.calls.values()) + marks
             if anew or (known > state.messages and time.monotonic() - self._read_at > AGAIN_SECONDS):
                 await self._read_all(state.last_seq)
             self._position, self._created = state.last_seq, info.created
@@ -198,6 +231,8 @@ class Halves:
 
     async def _read_all(self, last: int) -> None:
         before, self.calls, self._held = self.calls, {}, Counter()
+        for name in [name for name, mark in self.ended.items() if mark.sequence]:
+            del self.ended[name]
         self._read_at = time.monotonic()
         await self._read(1, last)
         now = time.monotonic()
@@ -225,11 +260,14 @@ class Halves:
             self._add(family, key, part, Waiting(label, read.time, read.sequence))
 
     def _add(self, family: str, key: str, part: str, waiting: Waiting) -> None:
+        if part == ENDED:
+            self.ended[family, key] = Mark(waiting.at, waiting.sequence)
+            return
         call = self.calls.get((family, key))
         if call is None:
             call = self.calls[family, key] = Call(family, key, waiting.label.tenant)
         if part not in call.parts:
-            self._held[call.tenant] += waiting.label.size if part != ENDED else 0
+            self._held[call.tenant] += waiting.label.size
             call.again = 0.0 if not call.tries else call.again
         if waiting.sequence or part not in call.parts:
             call.parts[part] = waiting

@@ -91,7 +91,7 @@ class Joiner(SupervisedTask):
         if gone := self._core.intake.gone(erasable):
             return gone
         call = self._halves.calls.get((source, half.key))
-        if call is not None and ENDED in call.parts:
+        if (source, half.key) in self._halves.ended:
             self._core.logged.count(source, "duplicate")
             return Stored.EXISTED
         try:
@@ -118,6 +118,10 @@ class Joiner(SupervisedTask):
         if call is None and family.rated:
             return await self._core.admission.admit(tenant, HALVES)
         return None
+
+    def end(self, family: Family, key: str) -> None:
+        """A call that needs no joining was recorded: what else is logged of it is a repeat."""
+        self._halves.end(family.source, key)
 
     async def there(self, family: Family, key: str, part: str) -> bytes | None:
         """The body of a half that is stored."""
@@ -195,13 +199,15 @@ class Joiner(SupervisedTask):
             family = self._families.get(call.family)
             if family is None:
                 continue
-            if ENDED in call.parts:
-                await self._tidy(family, call, now)
+            if (mark := self._halves.ended.get((call.family, call.key))) is not None:
+                await self._tidy(call, mark.at)
             elif call.again <= now:
                 if (at := self._due_at(family, call)) <= now:
                     due.setdefault(call.tenant, []).append(call)
                 else:
                     call.again = min(at, now + AGAIN_SECONDS)
+        for family in self._families.values():
+            await self._halves.forget_ended(family.source, now - family.timeout)
         # A call of each tenant in turn.
         queue = deque(call for call in chain.from_iterable(zip_longest(*due.values())) if call is not None)
         held_up: set[str] = set()
@@ -235,12 +241,11 @@ class Joiner(SupervisedTask):
             return False
         return not (isinstance(ended, Refused) and ended.passing)
 
-    async def _tidy(self, family: Family, call: Call, now: float) -> None:
-        """Remove what came again of a call that has ended, and its mark when it is old."""
-        ended = call.parts[ENDED].at
+    async def _tidy(self, call: Call, ended: float) -> None:
+        """Remove what is there of a call that has ended."""
         for part, waiting in list(call.parts.items()):
-            if not waiting.sequence or (part == ENDED and now < ended + family.timeout):
+            if not waiting.sequence:
                 continue
             removed = await self._halves.remove(call, [part], [waiting.sequence])
             if removed and waiting.at > ended:
-                self._core.logged.count(family.source, "duplicate")
+                self._core.logged.count(self._families[call.family].source, "duplicate")

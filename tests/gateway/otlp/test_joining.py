@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
-from tests.gateway.otlp.made import PROTOBUF, SPAN, TRACE, calls, logs, record, recorded, span, traces
+from tests.gateway.otlp.made import PROTOBUF, SPAN, TRACE, calls, logs, record, recorded, said, span, traces
 from tests.runtime.conftest import eventually
 
 from groundwatch.gateway import joining
@@ -68,9 +68,9 @@ async def test_a_real_emitter_with_images(gateway_factory):
     sent = recorded("openai-v2-content")
     for path, body in sent:
         assert (await gateway.http.post(path, json=body)).status_code == 200
-    said = calls("openai-v2-content")
-    found = {event.answer: event for event in await events(gateway, len(said))}
-    for call in said:
+    given = calls("openai-v2-content")
+    found = {event.answer: event for event in await events(gateway, len(given))}
+    for call in given:
         event = found[call["answer"]]
         assert event.prompt == call["prompt"]
         if call["image"].startswith("data:"):
@@ -120,6 +120,18 @@ async def test_what_comes_again_is_no_call_that_misses_a_half(gateway_factory):
     results = ("unreadable", "refused", "incomplete")
     counts = [gateway.count("groundwatch_logged_calls_total", source="otlp", result=one) for one in results]
     assert counts == [0, 0, 0]
+
+
+@pytest.mark.parametrize("first", ["span", "logs"])
+async def test_a_span_that_has_all_itself_needs_no_logs(gateway_factory, first):
+    """Some libraries write the messages twice: on the span and as log records."""
+    gateway = await gateway_factory(logged_calls={"join_wait": 0.2, "join_timeout": 1.0})
+    requests = [("/v1/traces", traces(span(said("chatcmpl-aaaaaaaaaaaaaaaaaaaa")))), ("/v1/logs", messages())]
+    for path, request in requests if first == "span" else reversed(requests):
+        await post(gateway, path, request)
+    await events(gateway)
+    await eventually(lambda: nothing_waits(gateway), within=30)
+    assert [event.answer for event in await gateway.events()] == ["A dog."]
 
 
 async def test_halves_whose_others_never_come_are_declined(gateway_factory):

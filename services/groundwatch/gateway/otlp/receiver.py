@@ -146,6 +146,8 @@ class Receiver:
         for call, one in zip(kept, ended, strict=False):
             if isinstance(one, Recorded):
                 self._repeats.recorded(call, tenant)
+                if call.trace_id and call.span_id:
+                    self._joiner.end(self._family, _key(tenant, call.trace_id, call.span_id))
         # Another span of the same call, whose text differs a little, is no loss.
         return [_line(one) for one in ended if isinstance(one, Refused) and one.reason != "conflict"]
 
@@ -163,12 +165,16 @@ def _half(read: Conversation | LogPart, part: str, caller: Caller) -> Half:
     else:
         sides = {SPAN: False, ASKED: bool(read.inputs), ANSWERED: bool(read.outputs)}
     return Half(
-        key=digest(tenant, read.trace_id, read.span_id)[:32],
+        key=_key(tenant, read.trace_id, read.span_id),
         part=part or hashlib.sha256(body).hexdigest()[:32],
         head=Head(tenant, f"{read.trace_id}:{read.span_id}"),
         holds=tuple(side for side, there in sides.items() if there),
         body=body,
     )
+
+
+def _key(tenant: str, trace_id: str, span_id: str) -> str:
+    return digest(tenant, trace_id, span_id)[:32]
 
 
 def _is_whole(sides: frozenset[str]) -> bool:
