@@ -134,6 +134,15 @@ async def test_a_span_that_has_all_itself_needs_no_logs(gateway_factory, first):
     assert [event.answer for event in await gateway.events()] == ["A dog."]
 
 
+async def test_logs_of_a_call_that_failed_are_no_half(gateway_factory):
+    gateway = await gateway_factory(logged_calls={"join_wait": 0.2, "join_timeout": 1.0})
+    await post(gateway, "/v1/logs", messages())
+    await post(gateway, "/v1/traces", traces(span(CALL | {"error.type": "timeout"})))
+    await eventually(lambda: nothing_waits(gateway), within=30)
+    await asyncio.sleep(1.5)
+    assert await gateway.events() == []
+
+
 async def test_halves_whose_others_never_come_are_declined(gateway_factory):
     gateway = await gateway_factory(logged_calls={"join_wait": 0.2, "join_timeout": 0.5})
     await post(gateway, "/v1/logs", messages())

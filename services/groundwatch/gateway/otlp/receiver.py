@@ -47,8 +47,8 @@ _ENCODER = msgspec.msgpack.Encoder()
 _SPAN = msgspec.msgpack.Decoder(Conversation)
 _LOG = msgspec.msgpack.Decoder(LogPart)
 
-_Read = Conversation | Unreadable | Half | None
-"""What a span or a log record is of; None: of no call."""
+_Read = tuple[Conversation | Unreadable | Half | None, str]
+"""What a span or a log record is of (None: of no call), and the key of its call, where a span says it."""
 
 
 class Receiver:
@@ -99,13 +99,16 @@ class Receiver:
         """Why some are rejected for good, one line each."""
         calls: list[Conversation | Unreadable] = []
         lost: list[str] = []
-        for read in reads:
+        for read, key in reads:
             if read is None:
                 self._logged.count("otlp", "ignored")
             elif isinstance(read, Half):
                 lost += await self._keep(read)
             else:
                 calls.append(read)
+                if key and isinstance(read, Unreadable) and read.reason in NOT_LOST:
+                    # The log records of a call that failed wait for nothing.
+                    self._joiner.end(self._family, key)
         return lost + await self._record(calls, caller)
 
     async def _keep(self, half: Half) -> list[str]:
@@ -125,8 +128,8 @@ class Receiver:
         if isinstance(call, Unreadable) and call.reason in NOT_LOST:
             self._logged.count("otlp", "ignored")
             return Refused(id=call.id, reason="malformed", message=call.message)
-        tenant = _repeating(caller)
-        if isinstance(call, Conversation) and not self._repeats.kept([call], tenant):
+        tenant = _tenant(caller)
+        if isinstance(call, Conversation) and not await self._reading.run(self._repeats.kept, [call], tenant):
             self._logged.count("otlp", "duplicate")
             return Recorded(id=call.id, status="duplicate")
         ended = await self._logged.record_acknowledged(call, caller, "otlp", name=name)
@@ -136,7 +139,7 @@ class Receiver:
 
     async def _record(self, calls: Sequence[Conversation | Unreadable], caller: Caller) -> list[str]:
         """Why some were rejected for good, one line each."""
-        tenant = _repeating(caller)
+        tenant = _tenant(caller)
         whole = [call for call in calls if isinstance(call, Conversation)]
         kept = await self._reading.run(self._repeats.kept, whole, tenant)
         self._logged.count("otlp", "duplicate", len(whole) - len(kept))
@@ -159,7 +162,7 @@ def _is_half(call: Conversation) -> bool:
 
 def _half(read: Conversation | LogPart, part: str, caller: Caller) -> Half:
     """What was read of a span or a log record, to be joined with the rest of its call."""
-    tenant, body = caller.only or DEFAULT_TENANT, _ENCODER.encode(read)
+    tenant, body = _tenant(caller), _ENCODER.encode(read)
     if isinstance(read, Conversation):
         sides = {SPAN: True, ASKED: bool(read.prompt or read.images), ANSWERED: False}
     else:
@@ -186,8 +189,7 @@ def _read_joined(head: Head, bodies: Mapping[str, bytes]) -> Conversation | Unre
     return joined(span, [_LOG.decode(body) for part, body in bodies.items() if part != SPAN])
 
 
-def _repeating(caller: Caller) -> str:
-    """Among whose calls a repeat is looked for."""
+def _tenant(caller: Caller) -> str:
     return caller.only or DEFAULT_TENANT
 
 
@@ -200,17 +202,21 @@ def _whole(part: LogPart) -> Conversation | None:
 
 
 def _read_spans(request: ExportTraceServiceRequest, caller: Caller) -> list[_Read]:
-    reads = (_span(scope, span) for scope, span in spans_of(request))
-    return [
-        _half(read, SPAN, caller) if isinstance(read, Conversation) and _is_half(read) else read
-        for read in reads
-    ]
+    return [_read_span(scope, span, caller) for scope, span in spans_of(request)]
+
+
+def _read_span(scope: str, span: Span, caller: Caller) -> _Read:
+    read = _span(scope, span)
+    if isinstance(read, Conversation) and _is_half(read):
+        return _half(read, SPAN, caller), ""
+    return read, _key(_tenant(caller), span.trace_id.hex(), span.span_id.hex())
 
 
 def _read_records(request: ExportLogsServiceRequest, caller: Caller) -> list[_Read]:
     reads = (_log(scope, record) for scope, record in records_of(request))
     return [
-        (_whole(read) or _half(read, "", caller)) if isinstance(read, LogPart) else read for read in reads
+        ((_whole(read) or _half(read, "", caller)) if isinstance(read, LogPart) else read, "")
+        for read in reads
     ]
 
 
