@@ -146,6 +146,8 @@ class Joiner(SupervisedTask):
                 self._halves.forget(call, part)
                 return None
             reads[part] = read
+        if not reads:
+            return None
         try:
             head = head_of(next(iter(reads.values())))
         except UNDECODED:
@@ -197,7 +199,7 @@ class Joiner(SupervisedTask):
         now = time.time()
         for call in list(self._halves.calls.values()):
             family = self._families.get(call.family)
-            if family is None:
+            if family is None or not call.parts:
                 continue
             if (mark := self._halves.ended.get((call.family, call.key))) is not None:
                 await self._tidy(call, mark.at)

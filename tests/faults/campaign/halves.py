@@ -1,4 +1,5 @@
-"""Applications whose calls come as a span and as log records: apart, in any order, late, twice, in part."""
+"""Applications whose calls come as a span and as log records, and serving systems that log requests and
+responses: apart, in any order, late, twice, or in part."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from tests.faults.campaign.traffic import ATTEMPT_SECONDS, BROKEN, PAUSE, Gateway
 from tests.faults.campaign.truth import Truth
 from tests.gateway.otlp.made import PROTOBUF, logs, record, span, traces
+from tests.gateway.serving.test_kserve import KIND, answered, asked
 
 from groundwatch.events import OutcomeKind, ResponseRecorded, ResponseScored
 from groundwatch.gateway.halves import ENDED, STREAM
@@ -29,11 +31,12 @@ JOIN_WAIT, JOIN_TIMEOUT = 1.0, 40.0
 SETTINGS = {
     "GROUNDWATCH_GATEWAY__LOGGED_CALLS__JOIN_WAIT": str(JOIN_WAIT),
     "GROUNDWATCH_GATEWAY__LOGGED_CALLS__JOIN_TIMEOUT": str(JOIN_TIMEOUT),
+    "GROUNDWATCH_GATEWAY__CLOUD_EVENTS__WAIT": str(JOIN_TIMEOUT),
 }
 MARGIN_SECONDS = 5.0
 END_SECONDS = 150.0
 DELAYS = (0.0, 0.0, 0.2, 3.0, 8.0)
-APART_SHARE, NEVER_SHARE, AGAIN_SHARE = 0.4, 0.15, 0.2
+EVENTS_SHARE, APART_SHARE, NEVER_SHARE, AGAIN_SHARE = 0.4, 0.4, 0.15, 0.2
 
 _RECORDED = msgspec.json.Decoder(ResponseRecorded)
 
@@ -42,7 +45,7 @@ class Call(msgspec.Struct, kw_only=True):
     """A call, and the parts of it that were acknowledged; times are of the monotonic clock."""
 
     number: int
-    parts: tuple[str, ...]
+    parts: frozenset[str]
     acknowledged: set[str] = set()
     first: float = 0.0
     last: float = 0.0
@@ -67,20 +70,23 @@ class Call(msgspec.Struct, kw_only=True):
     def key_without_span(self) -> str:
         return response_key(TENANT, f"{self.trace.hex()}:{'02' * 8}")
 
-    def request(self, parts: Sequence[str]) -> tuple[str, bytes]:
-        """The path and the body that bring these parts."""
+    def request(self, parts: Sequence[str]) -> tuple[str, dict[str, str], bytes]:
+        """The path, the headers and the body that bring these parts."""
+        if parts[0] in ("request", "response"):
+            body = asked() if parts[0] == "request" else answered(self.answer)
+            headers = {"ce-specversion": "1.0", "ce-id": self.name, "ce-type": KIND + parts[0]}
+            return "/v1/cloudevents", headers, msgspec.json.encode(body)
         ids = {"trace_id": self.trace}
         if "span" in parts:
             about = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "heron-7b"}
-            return "/v1/traces", traces(
-                span(about | {"gen_ai.response.id": self.name}, **ids)
-            ).SerializeToString()
+            request = traces(span(about | {"gen_ai.response.id": self.name}, **ids))
+            return "/v1/traces", PROTOBUF, request.SerializeToString()
         chosen = {"index": 0, "message": {"role": "assistant", "content": self.answer}}
         records = {
             "asked": record("gen_ai.user.message", {"content": "What is there?"}, **ids),
             "answered": record("gen_ai.choice", chosen, **ids),
         }
-        return "/v1/logs", logs(*(records[part] for part in parts)).SerializeToString()
+        return "/v1/logs", PROTOBUF, logs(*(records[part] for part in parts)).SerializeToString()
 
 
 class LoggedHalves:
@@ -101,12 +107,16 @@ class LoggedHalves:
         """Begin with new calls at a steady rate, until stopped."""
         while not self.stopped:
             chance = self._random
-            groups = [["span"]]
-            groups += [["asked"], ["answered"]] if chance.random() < APART_SHARE else [["asked", "answered"]]
+            if chance.random() < EVENTS_SHARE:
+                groups = [["request"], ["response"]]
+            elif chance.random() < APART_SHARE:
+                groups = [["span"], ["asked"], ["answered"]]
+            else:
+                groups = [["span"], ["asked", "answered"]]
+            call = Call(number=len(self.calls) + 1, parts=frozenset(chain.from_iterable(groups)))
             chance.shuffle(groups)
             if chance.random() < NEVER_SHARE:
                 groups.pop()
-            call = Call(number=len(self.calls) + 1, parts=tuple(chain.from_iterable(groups)))
             self.calls.append(call)
             task = asyncio.create_task(self._send(call, groups))
             self._tasks.add(task)
@@ -140,18 +150,17 @@ class LoggedHalves:
 
     async def _attempt(self, call: Call, parts: Sequence[str]) -> bool:
         """Whether these were acknowledged."""
-        path, body = call.request(parts)
+        path, headers, body = call.request(parts)
         call.first = call.first or time.monotonic()
         try:
             url = f"{self._random.choice(self._gateways).url}{path}"
-            reply = await self._http.post(url, content=body, headers=PROTOBUF)
+            reply = await self._http.post(url, content=body, headers=headers)
         except BROKEN as error:
             self.answers[type(error).__name__] += 1
             return False
         self.answers[str(reply.status_code)] += 1
         if reply.status_code == 200:
-            form = ExportTraceServiceResponse if path == "/v1/traces" else ExportLogsServiceResponse
-            if rejected := form.FromString(reply.content).partial_success.error_message:
+            if rejected := _rejected(path, reply.content):
                 self._truth.violation("odd answers", f"{path} of {call.name}: {rejected}")
             call.acknowledged.update(parts)
             call.last = time.monotonic()
@@ -187,12 +196,19 @@ class LoggedHalves:
         return {key for call in self.calls for key in (call.key, call.key_without_span)}
 
 
+def _rejected(path: str, content: bytes) -> str:
+    if path == "/v1/cloudevents":
+        return ""
+    form = ExportTraceServiceResponse if path == "/v1/traces" else ExportLogsServiceResponse
+    return str(form.FromString(content).partial_success.error_message)
+
+
 def _wrong(
     call: Call,
     recorded: dict[str, ResponseRecorded],
     outcomes: dict[str, list[tuple[int, ResponseScored]]],
 ) -> str:
-    whole = call.acknowledged == {"span", "asked", "answered"}
+    whole = call.acknowledged == call.parts
     in_time = call.last - call.first < JOIN_TIMEOUT - MARGIN_SECONDS
     if not call.acknowledged:
         return ""
@@ -203,10 +219,7 @@ def _wrong(
         if outcomes[call.key][0][1].outcome is OutcomeKind.DECLINED:
             return f"declined as {event.declined}"
         return "is told as missing a half" if call.key_without_span in recorded else ""
-    key = call.key if "span" in call.acknowledged else call.key_without_span
-    if key not in recorded and not (call.key in recorded or call.key_without_span in recorded):
-        return "is in no ledger"
-    return ""
+    return "" if call.key in recorded or call.key_without_span in recorded else "is in no ledger"
 
 
 async def waiting_halves(bus: Bus) -> int:
