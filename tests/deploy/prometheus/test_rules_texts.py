@@ -34,6 +34,7 @@ WITHOUT_FAULT = {
     "GroundwatchCoverageFalling": COUNTED,
     "GroundwatchDeadLetters": READ,
     "GroundwatchEventsNotStored": READ,
+    "GroundwatchGatewayNotReady": READ,
     "GroundwatchGatewayRefuses": READ,
     "GroundwatchHotWindowNotCooled": COUNTED,
     "GroundwatchJudgeDisagreesWithPeople": "people's verdicts are a file, and no fault of a process",
