@@ -146,6 +146,7 @@ async def whole_system(
 def _beside(others: Sequence[Service], bus: Bus, triton: TritonServer | None) -> list[str]:
     """What `/readyz` of the gateway tells of all else that is here; that NATS is away it says itself."""
     found = [] if bus.away else problems_of(others)
+    found += [note for service in others for note in getattr(service, "notes", list)()]
     return [*found, triton.problem] if triton is not None and triton.problem else found
 
 

@@ -390,7 +390,7 @@ def _ended(status: int) -> str:
     """In words, how a process that should not have ended did."""
     if status >= 0:
         return f"tritonserver ended with status {status}"
-    name = signal.Signals(-status).name
+    name = {one.value: one.name for one in signal.Signals}.get(-status, f"signal {-status}")
     return f"tritonserver was ended by {name}{' (out of memory?)' if name == 'SIGKILL' else ''}"
 
 
