@@ -25,6 +25,7 @@ GroundwatchError
         └── Unacknowledged an event was sent, and nobody knows whether the stream has it
 """
 
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -75,6 +76,16 @@ class FileFormatError(UsageError):
     def __init__(self, path: object, message: str, *, line: int | None = None) -> None:
         where = f"{path}:{line}" if line is not None else f"{path}"
         super().__init__(f"{where}: {message}")
+
+
+def check_regular(path: Path) -> None:
+    """Raises `FileFormatError` for what has no end or cannot be read twice, as a device and a pipe have."""
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        raise FileFormatError(path, f"cannot be read ({error.strerror or error})") from error
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise FileFormatError(path, "cannot be read: it is a device or a pipe; write its content to a file")
 
 
 class MissingExtraError(UsageError):

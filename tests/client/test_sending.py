@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import shutil
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 from groundwatch.client.files import AnswerFile
 from groundwatch.errors import FileFormatError
 from groundwatch.evaluation.judging import Responses
+from groundwatch.protocols import registry
 
 ONE: dict[str, Any] = {
     "id": "1",
@@ -52,13 +54,13 @@ def told(path: Path) -> str:
     return message
 
 
-def by_command(folder: Path, message: str, program: str) -> list[dict[str, Any]]:
+def by_command(path: Path, message: str, program: str) -> list[dict[str, Any]]:
     """What the advised command makes of the file, as responses."""
     command = message[message.index(program) :]
-    subprocess.run(["bash", "-c", command], cwd=folder, check=True, capture_output=True, timeout=60)
+    subprocess.run(["bash", "-c", command], cwd="/", check=True, capture_output=True, timeout=60)
     return [
         {"id": one.id, "model": one.model, "prompt": one.prompt, "answer": one.answer}
-        for one in Responses(folder / "answers.jsonl")
+        for one in Responses(path)
     ]
 
 
@@ -126,9 +128,31 @@ def test_another_programs_records_are_told_how_to_convert(tmp_path: Path, name: 
     path.write_text(json.dumps([record], indent=1) if array else json.dumps(record) + "\n")
     message = told(path)
     assert name in message
-    (found,) = by_command(tmp_path, message, "jq -c")
+    there = path.read_bytes()
+    (found,) = by_command(tmp_path / "it's theirs-converted.jsonl", message, "jq -c")
+    assert path.read_bytes() == there
     expected = {"model": "MODEL", "prompt": ""} | {key: ours[key] for key in ours if key != "images"}
     assert found == expected
+
+
+@pytest.mark.parametrize(
+    "name", ["answers.jsonl", "answers.csv", "answers-converted.jsonl", "answers.json.gz"]
+)
+def test_no_advice_destroys_a_file(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    if name.endswith("csv"):
+        path.write_text("index,question,prediction\n1,What?,A dog.\n")
+    else:
+        path.write_bytes(b"\x1f\x8b\x08\x00" if name.endswith("gz") else json.dumps(LLAVA).encode())
+    other = tmp_path / "answers-converted-2.jsonl"
+    other.write_text("of another day")
+    there = path.read_bytes()
+    message = told(path)
+    program = next(one for one in ("jq -c", "python -c", "gunzip") if one in message)
+    subprocess.run(
+        ["bash", "-c", message[message.index(program) :]], cwd=tmp_path, check=False, capture_output=True
+    )
+    assert path.read_bytes() == there and other.read_text() == "of another day"
 
 
 @pytest.mark.parametrize(
@@ -153,7 +177,30 @@ def test_tables_of_other_programs_are_told_how_to_convert(
 def test_what_is_compressed_is_told(tmp_path: Path) -> None:
     path = tmp_path / "answers.jsonl.gz"
     path.write_bytes(b"\x1f\x8b\x08\x00")
-    assert "is compressed: run gunzip" in told(path)
+    assert "is compressed: run gunzip --keep" in told(path)
+
+
+@pytest.mark.parametrize("how", ["/dev/zero", "pipe"])
+def test_what_has_no_end_is_not_read(how: str, tmp_path: Path) -> None:
+    path = Path(how)
+    if how == "pipe":
+        path = tmp_path / "pipe"
+        os.mkfifo(path)
+    assert "it is a device or a pipe" in told(path)
+    for read in (lambda: AnswerFile(path), lambda: registry.published_answers(path)):
+        with pytest.raises(FileFormatError, match="a device or a pipe"):
+            read()
+
+
+def test_a_column_whose_name_is_no_text_is_told(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet
+
+    path = tmp_path / "answers.parquet"
+    table = pa.table({"id": ["1"], "answer": ["A dog."], "other": ["x"]})
+    pyarrow.parquet.write_table(table, path, store_schema=False)
+    path.write_bytes(path.read_bytes().replace(b"other", b"oth\xff\xfe"))
+    assert "is no Parquet that can be read" in told(path)
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from groundwatch.errors import UNDECODED, FileFormatError, UsageError
+from groundwatch.errors import UNDECODED, FileFormatError, UsageError, check_regular
 from groundwatch.events import ResponseScored
 
 T = TypeVar("T")
@@ -54,6 +54,7 @@ class Place(NamedTuple):
 
 def read_bytes(path: Path, most: int = -1) -> bytes:
     """The file, or its first `most` bytes. Raises `FileFormatError` when it cannot be read or is a pickle."""
+    check_regular(path)
     try:
         with path.open("rb") as stream:
             data = stream.read(most)

@@ -16,6 +16,7 @@ from tests.faults.campaign.faults import Done, Faults
 from tests.faults.campaign.field import Field
 from tests.faults.campaign.halves import LoggedHalves
 from tests.faults.campaign.lookups import Lookups
+from tests.faults.campaign.recorders import Recorders
 from tests.faults.campaign.tools import Tools
 from tests.faults.campaign.traffic import Clients
 from tests.faults.campaign.truth import Truth
@@ -24,6 +25,7 @@ from tests.faults.campaign.watching import Watcher
 
 FORBIDDEN = (
     "lost",
+    "counted lost and there",
     "doubled",
     "wrong score",
     "refused yet recorded",
@@ -85,6 +87,7 @@ async def _campaign(field: Field, *, minutes: float, seed: int, rate: float, lan
     watchers = [Watcher(truth, field.gateways, seed=seed * 100 + at, began=began) for at in range(WATCHERS)]
     lookups = Lookups(truth, field.gateways, seed=seed, began=began)
     tools = Tools(field, truth, clients, seed=seed, began=began)
+    recorders = Recorders(truth, field.gateways, folder=field.folder, seed=seed)
     faults = Faults(field, truth, seed=seed, began=began)
     background = [
         asyncio.create_task(job)
@@ -94,14 +97,16 @@ async def _campaign(field: Field, *, minutes: float, seed: int, rate: float, lan
     logging = asyncio.create_task(halves.run())
     troubling = [asyncio.create_task(faults.lane()) for _ in range(lanes)]
     troubling.append(asyncio.create_task(tools.lane()))
+    troubling.append(asyncio.create_task(recorders.lane()))
     try:
         await _unless_failed([*background, sending, logging, *troubling], minutes * 60)
-        faults.stopped = tools.stopped = clients.stopped = halves.stopped = True
+        faults.stopped = tools.stopped = clients.stopped = True
+        halves.stopped = recorders.stopped = True
         await asyncio.gather(*troubling, sending, logging)
         if left := sum(await asyncio.gather(*(one.finish(FINISH_SECONDS) for one in (clients, halves)))):
             truth.violation("stuck", f"{left} clients are still refused {FINISH_SECONDS} s after all is well")
         troubled = time.monotonic() - began
-        verdict = Verdict(field, truth, tools, watchers, halves)
+        verdict = Verdict(field, truth, tools, watchers, halves, recorders)
         await verdict.calm()
         await verdict.replays()
         await verdict.compare()
@@ -112,6 +117,11 @@ async def _campaign(field: Field, *, minutes: float, seed: int, rate: float, lan
         await asyncio.gather(*background, sending, logging, *troubling, return_exceptions=True)
         await clients.close()
     return _told(truth, faults, tools, clients, lookups, field, verdict, watchers) | {
+        "recorders": {
+            "closed": recorders.closed,
+            "recorded": recorders.sent,
+            "told_as_lost": verdict.told_as_lost,
+        },
         "halves": {"calls": len(halves.calls), "answers": dict(halves.answers.most_common())},
         "seconds": round(troubled, 1),
         "faults_a_minute": round(len(faults.done) / troubled * 60, 1),

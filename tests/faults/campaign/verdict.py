@@ -15,6 +15,7 @@ import msgspec
 from tests.faults.campaign.archived import places_of, rows_of
 from tests.faults.campaign.field import Field
 from tests.faults.campaign.halves import LoggedHalves
+from tests.faults.campaign.recorders import Recorders, lost_by_them
 from tests.faults.campaign.tools import Tools, printed
 from tests.faults.campaign.truth import BRIEF, Truth, difference
 from tests.faults.campaign.watching import Watcher
@@ -55,12 +56,20 @@ class Verdict:
     """Brings everything to rest, then compares."""
 
     def __init__(
-        self, field: Field, truth: Truth, tools: Tools, watchers: list[Watcher], halves: LoggedHalves
+        self,
+        field: Field,
+        truth: Truth,
+        tools: Tools,
+        watchers: list[Watcher],
+        halves: LoggedHalves,
+        recorders: Recorders,
     ) -> None:
         self._field = field
         self._truth = truth
         self._tools = tools
         self._watchers = watchers
+        self._recorders = recorders
+        self.told_as_lost = 0
         self._halves = halves
         self.ledger: dict[str, Any] = {}
         self.cold: dict[str, int] = {}
@@ -92,6 +101,7 @@ class Verdict:
         await self._settle(deadline)
         # What a gateway took before it heard of the erasure goes with the next round.
         await self._tools.run("admin", "retention", "--json", direct=True)
+        await self._recorders.tell()
         await self._settle(deadline)
         await self._archived(deadline)
 
@@ -174,6 +184,8 @@ class Verdict:
         await asyncio.to_thread(self._field.system.ask, lambda bus: self._halves.compare(bus, found.outcomes))
         if unknown := recorded - truth.sent.keys() - self._halves.keys:
             truth.violation("doubled", f"{len(unknown)} responses recorded that nobody sent")
+        self.told_as_lost = await asyncio.to_thread(self._field.system.ask, lost_by_them)
+        self._recorders.compare(recorded, self.told_as_lost)
         await self._report(found)
         self._watched(found)
 

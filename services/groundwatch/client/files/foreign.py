@@ -3,9 +3,11 @@
 They say nothing of a model or call its fields otherwise; guessed, the figures would be of something else.
 """
 
+import os
 import shlex
 from collections.abc import Collection, Mapping
 from importlib import resources
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +43,7 @@ _FOREIGN = msgspec.toml.decode(
 
 def refuse_binary(path: Path, start: bytes) -> None:
     if start.startswith(_GZIP):
-        raise FileFormatError(path, f"is compressed: run gunzip {shlex.quote(str(path))}")
+        raise FileFormatError(path, f"is compressed: run gunzip --keep {shlex.quote(str(path))}")
     if start.startswith(_EXCEL):
         convert = _by_pandas(path, "read_excel({path!r})")
         raise FileFormatError(
@@ -57,7 +59,8 @@ def refuse_record(path: Path, record: Mapping[str, Any], *, array: bool) -> None
             if one.advice:
                 raise FileFormatError(path, f"holds {one.what}: {one.advice}")
             command = f"jq -c {shlex.quote(('.[] | ' if array else '') + one.jq)} {shlex.quote(str(path))}"
-            raise FileFormatError(path, f"holds {one.what}. To convert it: {command} > answers.jsonl")
+            to = shlex.quote(str(converted(path, ".jsonl")))
+            raise FileFormatError(path, f"holds {one.what}. To convert it: {command} > {to}")
 
 
 def refuse_table(path: Path, columns: Collection[str], reading: str) -> None:
@@ -70,9 +73,15 @@ def refuse_table(path: Path, columns: Collection[str], reading: str) -> None:
             raise FileFormatError(path, f"holds {one.what}{advice}")
 
 
+def converted(path: Path, suffix: str) -> Path:
+    """Where a file that is converted may be written: beside it, where there is nothing yet."""
+    names = (f"{path.stem}-converted{number}{suffix}" for number in chain([""], count(2)))
+    return next(to for name in names if not os.path.lexists(to := path.with_name(name)))
+
+
 def _by_pandas(path: Path, reading: str) -> str:
     code = (
         f"import pandas as p; p.{reading.format(path=str(path))}.rename(columns={_CALLED})"
-        f".assign(model='MODEL')[{_COLUMNS}].to_csv('answers.csv', index=False)"
+        f".assign(model='MODEL')[{_COLUMNS}].to_csv({str(converted(path, '.csv'))!r}, index=False)"
     )
     return f"To convert it, with its own names of columns: python -c {shlex.quote(code)}"

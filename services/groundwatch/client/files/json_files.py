@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from groundwatch.client.files.foreign import converted
 from groundwatch.errors import UNDECODED, FileFormatError, told_to_user
 from groundwatch.records import Refusal, split_lines, too_long
 
@@ -40,7 +41,7 @@ def array(path: Path) -> Iterator[tuple[int, bytes]]:
         raise FileFormatError(
             path,
             f"is a JSON array of more than {MAX_ARRAY} bytes. To convert it: "
-            f"jq -c '.[]' {shlex.quote(str(path))} > answers.jsonl",
+            f"jq -c '.[]' {shlex.quote(str(path))} > {shlex.quote(str(converted(path, '.jsonl')))}",
         )
     try:
         items = _ARRAY.decode(path.read_bytes().removeprefix(BOM))

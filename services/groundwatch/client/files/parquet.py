@@ -48,9 +48,9 @@ class ParquetTable:
 
     def rows(self, columns: Collection[str]) -> Iterator[tuple[int, dict[str, Any] | Refusal]]:
         """The cells of these columns by row, counted from 1. Times are seconds since the epoch."""
-        self._check(columns)
         number = 0
         with self._told():
+            self._check(columns)
             for batch in self._file.iter_batches(AT_ONCE, columns=list(columns), use_threads=False):
                 # A name with a dot is also that of what lies within a column.
                 wanted = [
@@ -94,7 +94,14 @@ class ParquetTable:
     def _told(self) -> Iterator[None]:
         try:
             yield
-        except (self._pa.ArrowException, OSError, MemoryError, OverflowError, RecursionError) as error:
+        except (
+            self._pa.ArrowException,
+            OSError,
+            ValueError,
+            MemoryError,
+            OverflowError,
+            RecursionError,
+        ) as error:
             raise FileFormatError(
                 self._path, f"is no Parquet that can be read ({_first_line(error)})"
             ) from error

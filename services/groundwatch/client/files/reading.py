@@ -17,7 +17,7 @@ from groundwatch.client.files.calls import Told, WithoutImage, record_of
 from groundwatch.client.files.folders import answers_in
 from groundwatch.client.files.parquet import MAGIC, ParquetTable
 from groundwatch.conversations import exports
-from groundwatch.errors import UNDECODED, FileFormatError, InputError
+from groundwatch.errors import UNDECODED, FileFormatError, InputError, check_regular
 from groundwatch.events import ResponseRecorded
 from groundwatch.records import Refusal
 
@@ -49,6 +49,7 @@ class AnswerFile:
     ) -> None:
         """`published` are the file's answers where it is in the format of a work that published them."""
         self.path = answers_in(path) if path.is_dir() else path
+        check_regular(self.path)
         self._model = model
         self._given = {name: value for name, value in (("model", model), ("tenant", tenant)) if value}
         self._published = published

@@ -34,23 +34,10 @@ from groundwatch.gateway.pages.rendering import NoPage, Pages, answer_address
 from groundwatch.gateway.pages.showing import MOST, visible
 from groundwatch.protocols.base import Stage
 from groundwatch.protocols.triplets import triplet_of
+from groundwatch.reporting.reasons import explain
 from groundwatch.runtime.telemetry.logs import logger
 
 SIGNS = {Decision.REFUTED: "✗", Decision.SUPPORTED: "✓", Decision.UNDECIDED: "?"}
-
-REASONS = {
-    "dead_letter": "A stage gave it up after several attempts: see the dead letters.",
-    "undecodable": "What came to a stage could not be read.",
-    "refused": "The judge refused to answer.",
-    "no_claims": "The answer says nothing that could be checked.",
-    "no_triplets": "The answer holds no triplet.",
-    "nothing_decided": "The judge could decide none of its facts.",
-    "no_image": "There is no image to look at.",
-    "sampled_out": "Sampling left it out.",
-    "budget": "The budget for judging was spent.",
-    "unparsable": "The judge's reply could not be read.",
-}
-"""What reasons mean, where their name alone does not say it."""
 
 
 class PlacedBox(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,7 +172,7 @@ class AnswerPages:
             protocol=protocol,
             outcome=outcome,
             kinds=OutcomeKind,
-            why=REASONS.get(outcome.reason, "") if outcome is not None else "",
+            why=_why(outcome),
             text=marked(
                 response.answer if response is not None else None,
                 outcome.units if outcome is not None else (),
@@ -281,6 +268,12 @@ def _told(outcome: ResponseScored | None) -> str:
     if outcome is None:
         return "waiting"
     return f"{outcome.score:.2f}" if outcome.score is not None else outcome.outcome.value
+
+
+def _why(outcome: ResponseScored | None) -> str:
+    if outcome is None:
+        return ""
+    return explain(outcome.reason, declined=outcome.outcome is OutcomeKind.DECLINED)
 
 
 def _in_run(found: Answer, run: str, protocol: str) -> str:
