@@ -14,7 +14,15 @@ from tests.support.answer_pages import ANSWER, Filler
 from tests.support.browser import open_browser
 from tests.support.pages import check_page, is_too_wide, open_page, serious_faults
 
-from groundwatch.events import Decision, JudgedClaim, Label, LeftOut, LeftOutKind, SubSentence
+from groundwatch.events import (
+    Decision,
+    JudgedClaim,
+    Label,
+    LeftOut,
+    LeftOutKind,
+    OutcomeKind,
+    SubSentence,
+)
 from groundwatch.gateway.pages.marking import marked, marked_sentence
 from groundwatch.keys import response_key
 from groundwatch.runtime.stores.tombstones import Tombstone, tombstone_name, write
@@ -150,6 +158,24 @@ async def test_what_has_no_score_says_why(filled, bus):
     page = (await filled.http.get("/answers/kitchen")).text
     assert "erased" in page and ANSWER[:20] not in page
     assert "/answers/kitchen" not in (await filled.http.get("/answers")).text
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        ("over_budget", "The budget for judging had too little left"),
+        ("url_not_fetched", "gateway.fetch.allow"),
+        ("prompt_too_long", "gateway.intake.max_prompt"),
+    ],
+)
+async def test_an_answer_that_nobody_judged_says_why(gateway, publish, reason, told):
+    await publish("declined", outcome=OutcomeKind.DECLINED, score=None, reason=reason, units=(), claims=())
+    page = ""
+    async with asyncio.timeout(30):
+        while "Not judged" not in page:
+            page = (await gateway.http.get("/answers/declined")).text
+            await asyncio.sleep(0.05)
+    assert told in page
 
 
 async def test_a_tenant_opens_its_own_alone(gateway_factory, publish, tmp_path):
