@@ -32,6 +32,7 @@ class BadGateway:
         """When each request with responses came, and with how many lines."""
         self.losses: list[dict[str, Any]] = []
         self.losses_status = 200
+        self.losses_faults = 0
         self._began = time.monotonic()
         self.freed = threading.Event()
         bad = self
@@ -60,7 +61,10 @@ class BadGateway:
     def serve(self, request: BaseHTTPRequestHandler) -> None:
         body = _body(request)
         if request.path == "/v1/losses":
-            if self.losses_status == 200:
+            if self.losses_faults:
+                self.losses_faults -= 1
+                _reply(request, 503, {"error": "away"})
+            elif self.losses_status == 200:
                 self.losses.append(report := msgspec.json.decode(body))
                 named = [one["reason"] for one in report.get("unconfirmed", ()) if one["id"] in self.ids]
                 _reply(request, 200, {"counted": 1, "recorded": Counter(named)})
