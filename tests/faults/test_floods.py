@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ import grpc
 import httpx
 import psutil
 import pytest
-from tests.faults.campaign.hostile.floods import FLOODS, pour
+from tests.faults.campaign.hostile.floods import ANSWER_SECONDS, FLOODS, Probe, pour
 from tests.faults.harness import System
 
 from groundwatch.runtime.local.servers import free_port
@@ -29,41 +27,11 @@ PROBE_SECONDS = 1.0
 TRIES = 3
 """A busy machine makes somebody wait now and then; a loop that is blocked does each time."""
 
-ANSWER_SECONDS = 90.0
 GROWTH = 500 * 2**20
 """Bytes by which a gateway may grow for a moment: the chart gives it 1 GiB, and it begins with 150 MiB."""
 
 KEPT = 120 * 2**20
 """Bytes that may stay."""
-
-
-class Probe(threading.Thread):
-    """Asks for /healthz again and again, and watches how much memory the process has."""
-
-    def __init__(self, port: int, pid: int) -> None:
-        super().__init__(daemon=True)
-        self._url = f"http://127.0.0.1:{port}/healthz"
-        self._process = psutil.Process(pid)
-        self._over = threading.Event()
-        self.worst = 0.0
-        self.peak = 0
-
-    def run(self) -> None:
-        """Until it is over."""
-        with httpx.Client(trust_env=False, timeout=ANSWER_SECONDS) as http:
-            while not self._over.wait(0.02):
-                began = time.monotonic()
-                http.get(self._url).raise_for_status()
-                self.worst = max(self.worst, time.monotonic() - began)
-                self.peak = max(self.peak, self._process.memory_info().rss)
-
-    def __enter__(self) -> Probe:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self.join()
 
 
 @pytest.fixture(scope="module")

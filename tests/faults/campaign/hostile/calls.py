@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import grpc
-from tests.faults.campaign.hostile import pictures, texts
+from tests.faults.campaign.hostile import floods, pictures, texts
 from tests.faults.campaign.hostile.findings import Findings
 
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
@@ -50,6 +50,7 @@ class Calls:
             self._noise: 10,
             self._no_method: 2,
             self._metadata: 4,
+            self._flood: 1,
         }
 
     async def close(self) -> None:
@@ -203,3 +204,7 @@ class Calls:
             ("x" * 200, "y"),
         )
         await self._stub.GetResponse(pb.GetResponseRequest(id="x"), metadata=sent, timeout=CALL_SECONDS)
+
+    async def _flood(self) -> None:
+        _, flood = await asyncio.to_thread(floods.one_of, self._random, True)
+        await floods.pour(flood, None, self._channel, CALL_SECONDS)

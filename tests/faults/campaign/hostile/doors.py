@@ -9,7 +9,7 @@ import time
 from urllib.parse import quote
 
 import httpx
-from tests.faults.campaign.hostile import halves, pictures, texts
+from tests.faults.campaign.hostile import floods, halves, pictures, texts
 from tests.faults.campaign.hostile.findings import Findings
 
 ANSWER_SECONDS = 60.0
@@ -75,6 +75,7 @@ class Doors:
             self._headers: 5,
             self._stranger: 4,
             self._logged: 25,
+            self._flood: 1,
         }
 
     async def close(self) -> None:
@@ -246,6 +247,10 @@ class Doors:
             return
         content = chance.randbytes(chance.randrange(3_000)) if chance.random() < 0.3 else b""
         await self._send("any", method, path, content=content)
+
+    async def _flood(self) -> None:
+        name, flood = await asyncio.to_thread(floods.one_of, self._random, False)
+        await self._send(f"flood, {name}", "POST", flood.path, content=flood.content, headers=flood.headers)
 
     async def _headers(self) -> None:
         chance = self._random

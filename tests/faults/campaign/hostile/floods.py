@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import gzip
 import random
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
+import httpx
 import msgspec
+import psutil
 
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
 
@@ -18,6 +22,7 @@ GZIP = {"content-encoding": "gzip"}
 EXPORT = "/opentelemetry.proto.collector.{0}.v1.{1}Service/Export"
 TRACES, LOGS = EXPORT.format("trace", "Trace"), EXPORT.format("logs", "Logs")
 MONITOR = "/groundwatch.v1.MonitorService/"
+ANSWER_SECONDS = 90.0
 
 
 class Flood(msgspec.Struct, frozen=True):
@@ -73,7 +78,7 @@ def _records(chance: random.Random) -> Flood:
 
 
 def _spans_of_gigabytes(chance: random.Random) -> Flood:
-    return _compressed("/v1/traces", bytes(chance.randrange(2**30, 2**31)))
+    return _compressed("/v1/traces", bytes(chance.randrange(2**28, 2**29)))
 
 
 def _messages_in_a_span(chance: random.Random) -> Flood:
@@ -248,6 +253,15 @@ FLOODS: dict[str, Callable[[random.Random], Flood]] = {
 """By their names."""
 
 
+OVER_GRPC = ("streamed", "streamed-more", "replayed", "exported-spans", "exported-records")
+
+
+def one_of(chance: random.Random, over_grpc: bool) -> tuple[str, Flood]:
+    """Any of one door, with its name."""
+    name = chance.choice([name for name in FLOODS if (name in OVER_GRPC) is over_grpc])
+    return name, FLOODS[name](chance)
+
+
 async def pour(flood: Flood, http: Any, channel: Any, timeout: float) -> str:
     """Send it; how it was answered: a status of HTTP, or the name of one of gRPC."""
     import grpc
@@ -265,3 +279,36 @@ async def pour(flood: Flood, http: Any, channel: Any, timeout: float) -> str:
     except grpc.aio.AioRpcError as error:
         return error.code().name
     return "OK"
+
+
+class Probe(threading.Thread):
+    """Asks for /healthz again and again, and watches how much memory the process has."""
+
+    def __init__(self, port: int, pid: int) -> None:
+        super().__init__(daemon=True)
+        self._url = f"http://127.0.0.1:{port}/healthz"
+        self._process = psutil.Process(pid)
+        self._over = threading.Event()
+        self.worst = 0.0
+        self.peak = 0
+        self.failed = ""
+
+    def run(self) -> None:
+        """Until it is over."""
+        with httpx.Client(trust_env=False, timeout=ANSWER_SECONDS) as http:
+            while not self._over.wait(0.02):
+                began = time.monotonic()
+                try:
+                    http.get(self._url).raise_for_status()
+                except httpx.HTTPError as error:
+                    self.failed = repr(error)
+                self.worst = max(self.worst, time.monotonic() - began)
+                self.peak = max(self.peak, self._process.memory_info().rss)
+
+    def __enter__(self) -> Probe:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self.join()

@@ -17,6 +17,7 @@ from tests.faults.campaign.hostile.calls import Calls
 from tests.faults.campaign.hostile.commands import Commands
 from tests.faults.campaign.hostile.doors import Doors
 from tests.faults.campaign.hostile.findings import Findings
+from tests.faults.campaign.hostile.floods import Probe
 from tests.faults.campaign.hostile.halves import SETTINGS
 from tests.faults.campaign.hostile.sockets import Sockets
 from tests.faults.campaign.verdict import unplanned
@@ -28,6 +29,12 @@ SHARES = {"http": 60, "gRPC": 25, "socket": 13, "command": 2}
 WORKERS = {"http": 6, "gRPC": 3, "socket": 3, "command": 1}
 MEMORY = 700 * 1024 * 1024
 """Resident bytes of a gateway that has had all of it; it begins with about 120 MiB."""
+PEAK = 2**30
+"""What the chart gives it."""
+
+BLOCKED_SECONDS = 5.0
+"""No event loop that works is blocked for so long, on a machine that this campaign keeps busy itself."""
+
 CALM_SECONDS = 60.0
 
 
@@ -68,13 +75,22 @@ async def _hostile(system: System, grpc_port: int, *, inputs: int, seed: int) ->
         for _ in range(count):
             await asks[kind]()
 
+    probe = Probe(system.gateway_port, system.children["gateway"].pid)
     try:
+        probe.start()
         async with asyncio.TaskGroup() as group:
             for kind, share in SHARES.items():
                 count = max(1, inputs * share // 100)
                 for at in range(WORKERS[kind]):
                     mine = count // WORKERS[kind] + (at < count % WORKERS[kind])
                     group.create_task(worker(kind, mine))
+        await asyncio.to_thread(probe.__exit__)
+        if probe.failed:
+            findings.add("unhealthy", f"/healthz: {probe.failed}")
+        if probe.worst > BLOCKED_SECONDS:
+            findings.add("slow", f"/healthz: somebody else waited {probe.worst:.1f} s")
+        if probe.peak > PEAK:
+            findings.add("memory", f"the gateway had {probe.peak / 2**20:.0f} MiB for a moment")
         memory = psutil.Process(system.children["gateway"].pid).memory_info().rss
         if memory > MEMORY:
             findings.add("memory", f"the gateway has {memory / 2**20:.0f} MiB")
@@ -93,6 +109,8 @@ async def _hostile(system: System, grpc_port: int, *, inputs: int, seed: int) ->
     return findings.told() | {
         "recorded": ledger.responses,
         "gateway_mib": round(memory / 2**20),
+        "gateway_peak_mib": round(probe.peak / 2**20),
+        "waited_s": round(probe.worst, 2),
         "seconds": round(time.monotonic() - began, 1),
         "seed": seed,
     }
