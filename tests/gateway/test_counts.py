@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
+import threading
 from typing import Any
 
 import grpc
@@ -16,6 +18,7 @@ from groundwatch.annotation.queues import MOST_OF_TENANT, Queues, QueueSpec
 from groundwatch.errors import UsageError
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
 from groundwatch.gateway.grpc.generated.monitor_pb2_grpc import MonitorServiceStub
+from groundwatch.gateway.intake.reading import Reading
 from groundwatch.gateway.otlp.decoding import MEMBERS, MOST_ITEMS
 from groundwatch.gateway.otlp.repeats import Repeats
 
@@ -124,6 +127,17 @@ def test_repeats_are_remembered_in_bounded_memory():
         repeats.recorded(call, "t")
     kept = repr(repeats._recorded)
     assert len(kept) < 50 * 500
+
+
+async def test_who_sends_much_to_be_read_waits_behind_themselves():
+    reading, over = Reading(), threading.Event()
+    many = [asyncio.create_task(reading.run("tenant a", over.wait, 20)) for _ in range(4)]
+    try:
+        await asyncio.sleep(0.05)
+        assert await asyncio.wait_for(reading.run("tenant b", lambda: "read"), 10) == "read"
+    finally:
+        over.set()
+    assert await asyncio.gather(*many) == [True] * 4
 
 
 async def test_a_tenant_has_its_share_of_queues(bus, clean_streams):

@@ -14,7 +14,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from groundwatch.counting import TooLong
-from groundwatch.errors import InputError, SettingsError, UsageError
+from groundwatch.errors import InputError, SettingsError, TransientError, UsageError
 from groundwatch.gateway.access.access import Access
 from groundwatch.gateway.access.roles import CALLS, needs_of
 from groundwatch.gateway.callers import NotAllowed
@@ -24,7 +24,7 @@ from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
 from groundwatch.gateway.grpc.generated.monitor_pb2_grpc import add_MonitorServiceServicer_to_server
 from groundwatch.gateway.grpc.messages import NO_MESSAGE, Context, Failure, caller_of
 from groundwatch.gateway.grpc.monitor import Monitor
-from groundwatch.gateway.intake.reading import Reading
+from groundwatch.gateway.intake.reading import SMALL, Reading
 from groundwatch.gateway.otlp.receiver import Receiver
 from groundwatch.runtime.services.tasks import SupervisedTask
 from groundwatch.runtime.settings.gateway import GrpcSettings
@@ -241,7 +241,12 @@ class Admission(grpc.aio.ServerInterceptor):
             except StopAsyncIteration:
                 got = Failure("invalid", "the call has no message")
             else:
-                got = await self._reading.run(read, data)
+                sender = caller_of(self._access, context).sender
+                try:
+                    small = len(data) <= SMALL
+                    got = read(data) if small else await self._reading.run(sender, read, data)
+                except TransientError as error:
+                    got = Failure("unavailable", str(error))
             return await got.end(context) if isinstance(got, Failure) else got
 
         async def one(requests: AsyncIterator[bytes], context: Context) -> Any:

@@ -43,17 +43,17 @@ class LiteLlmRoutes:
 
         The logger repeats a request after a status of 5xx alone, so that nothing else ends in one.
         """
-        logged = self._core.logged
+        logged, caller = self._core.logged, caller_of(request)
         body = await body_of(request, self._core.settings.logged_calls.max_batch)
         if isinstance(body, TooLarge):
             return problem(413, f"the body has more than {body.limit} bytes", reason="too_large")
         try:
-            calls, ignored = await self._core.threads.run(_read_calls, body)
+            calls, ignored = await self._core.threads.run(caller.sender, _read_calls, body)
         except TooLong as error:
             return problem(413, str(error), reason="too_large")
         del body
         logged.count("litellm", "ignored", ignored)
-        ended = await logged.record_all(calls, caller_of(request), "litellm")
+        ended = await logged.record_all(calls, caller, "litellm")
         refused = [one for one in ended if isinstance(one, Refused)]
         new = sum(isinstance(one, Recorded) and one.status == "recorded" for one in ended)
         told = {

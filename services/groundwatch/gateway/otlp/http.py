@@ -62,10 +62,12 @@ class OtlpRoutes:
             return problem(415, f"send {PROTOBUF} or {JSON}")
         try:
             body = await self._body(request)
-            share_of(request).hold(await self._reading.run(weigh, body, kind, form.DESCRIPTOR))
-            said = await self._reading.run(read_request, body, kind, form)
+            caller = caller_of(request)
+            size = await self._reading.run(caller.sender, weigh, body, kind, form.DESCRIPTOR)
+            share_of(request).hold(size)
+            said = await self._reading.run(caller.sender, read_request, body, kind, form)
             del body
-            return _reply(200, await record(said, caller_of(request)), kind)
+            return _reply(200, await record(said, caller), kind)
         except TooLong as error:
             return _failure(413, code_pb2.INVALID_ARGUMENT, str(error), kind)
         except OverRate as error:
@@ -85,7 +87,7 @@ class OtlpRoutes:
             return body
         if encoding not in COMPRESSED:
             raise InputError(f"Content-Encoding {encoding[:40]} is not read: send gzip")
-        return await self._reading.run(decompressed, body, limit)
+        return await self._reading.run(caller_of(request).sender, decompressed, body, limit)
 
 
 def _reply(status: int, message: Message, kind: str, headers: dict[str, str] | None = None) -> Response:

@@ -80,7 +80,7 @@ class Receiver:
         )
 
     async def traces(self, request: ExportTraceServiceRequest, caller: Caller) -> ExportTraceServiceResponse:
-        reads = await self._reading.run(_read_spans, request, caller)
+        reads = await self._reading.run(caller.sender, _read_spans, request, caller)
         rejected = await self._receive(reads, caller)
         if not rejected:
             return ExportTraceServiceResponse()
@@ -88,7 +88,7 @@ class Receiver:
         return ExportTraceServiceResponse(partial_success=told)
 
     async def logs(self, request: ExportLogsServiceRequest, caller: Caller) -> ExportLogsServiceResponse:
-        reads = await self._reading.run(_read_records, request, caller)
+        reads = await self._reading.run(caller.sender, _read_records, request, caller)
         rejected = await self._receive(reads, caller)
         if not rejected:
             return ExportLogsServiceResponse()
@@ -141,7 +141,7 @@ class Receiver:
         """Why some were rejected for good, one line each."""
         tenant = _tenant(caller)
         whole = [call for call in calls if isinstance(call, Conversation)]
-        kept = await self._reading.run(self._repeats.kept, whole, tenant)
+        kept = await self._reading.run(caller.sender, self._repeats.kept, whole, tenant)
         self._logged.count("otlp", "duplicate", len(whole) - len(kept))
         lost = [one for one in calls if isinstance(one, Unreadable) and one.reason not in NOT_LOST]
         self._logged.count("otlp", "ignored", len(calls) - len(whole) - len(lost))

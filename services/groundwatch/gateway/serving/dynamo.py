@@ -16,7 +16,7 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 from groundwatch.conversations.conversation import Conversation
 from groundwatch.conversations.openai import read_exchange
-from groundwatch.errors import UNDECODED, GroundwatchError, UsageError
+from groundwatch.errors import UNDECODED, GroundwatchError, TransientError, UsageError
 from groundwatch.gateway.callers import Caller
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.intake.results import ANSWER_SECONDS, Refused
@@ -162,13 +162,18 @@ class Dynamo(SupervisedTask):
             return
         if await core.backlog.room(time.monotonic() + ANSWER_SECONDS):
             raise Later
-        call = await core.threads.run(read_exchange, asked, answered, id=payload.request_id)
+        caller = Caller(self._settings.tenant or "default")
+        name = payload.request_id
+        try:
+            call = await core.threads.run(caller.sender, read_exchange, asked, answered, id=name)
+        except TransientError as error:
+            raise Later from error
         if isinstance(call, Conversation):
             changes: dict[str, Any] = {"library": "dynamo"}
             if not call.model:
                 changes["model"] = payload.model
             call = msgspec.structs.replace(call, **changes)
-        ended = await core.logged.record(call, Caller(self._settings.tenant or "default"), "dynamo")
+        ended = await core.logged.record(call, caller, "dynamo")
         if isinstance(ended, Refused):
             if ended.passing:
                 raise Later
