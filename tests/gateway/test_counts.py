@@ -43,7 +43,7 @@ SPANS = b'{"resourceSpans":[{"scopeSpans":[{"spans":[' + b"{}," * MOST_ITEMS + b
     ("path", "content", "headers", "status", "word"),
     [
         ("/v1/traces", SPANS, JSON, 413, "50,000 spans"),
-        ("/v1/traces", b'{"a":[' + b"1," * 1_000_000 + b"1]}", JSON, 413, "1,000,000 fields"),
+        ("/v1/traces", b'{"a":[' + b"1," * 1_000_000 + b"1]}", JSON, 413, "400,000 fields"),
         ("/v1/litellm", b"[" + b"1," * 10_000 + b"1]", JSON, 413, "10,000 calls"),
         ("/v1/litellm", b"1\n" * 10_001, JSON, 413, "10,000 calls"),
         ("/v1/litellm", b"[" + b"1," * 1_000_000 + b"1]", JSON, 413, "1,000,000 values"),

@@ -31,7 +31,8 @@ MEMBERS = 1_000
 """Parts of a compressed body, each of which may be empty."""
 
 MOST_FIELDS = 1_000_000
-"""Fields of all messages of a request, or values of its JSON."""
+MOST_JSON = 400_000
+"""Fields of all messages of a request, or values of its JSON, of which each takes longer."""
 
 MOST_ITEMS = 50_000
 """Spans, or log records, of a request."""
@@ -83,13 +84,14 @@ def weigh(body: bytes, media_type: str, form: Descriptor) -> int:
 
     Raises `InputError` for what is none, `TooLong` for one that holds too much.
     """
+    most = MOST_JSON if media_type == JSON else MOST_FIELDS
     if media_type == JSON:
-        fields = count_values(body, MOST_FIELDS)
+        fields = count_values(body, most)
     else:
-        fields, items = count_fields(body, form, _ITEMS[form.full_name], MOST_FIELDS)
+        fields, items = count_fields(body, form, _ITEMS[form.full_name], most)
         _check_items(items)
-    if fields > MOST_FIELDS:
-        raise TooLong(f"holds more than {MOST_FIELDS:,} fields: {SMALLER}")
+    if fields > most:
+        raise TooLong(f"holds more than {most:,} fields: {SMALLER}")
     return len(body) + fields * FIELD_BYTES
 
 

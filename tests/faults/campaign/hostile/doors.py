@@ -131,6 +131,8 @@ class Doors:
             self._findings.add("not as promised", f"{what}: 503 without Retry-After to {given}")
         if reply.status_code < 400 or reply.request.method == "HEAD" or status_in_protobuf:
             return
+        if reply.headers.get("content-type") == "application/x-protobuf":
+            return
         try:
             told = json.loads(reply.content)
             if not isinstance(told["error"], str) or "\n" in told["error"]:

@@ -97,7 +97,7 @@ def _spans_in_json(chance: random.Random) -> Flood:
 
 
 def _attributes_in_json(chance: random.Random) -> Flood:
-    attributes = _many(b'{"key":"a","value":{"intValue":"1"}}', chance.randrange(80_000, 90_000))
+    attributes = _many(b'{"key":"a","value":{"intValue":"1"}}', chance.randrange(45_000, 55_000))
     body = b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"attributes":[' + attributes + b"]}]}]}]}"
     return Flood("/v1/traces", body, JSON)
 
@@ -142,7 +142,7 @@ def _logged_messages(chance: random.Random) -> Flood:
 
 
 def _lines(chance: random.Random) -> Flood:
-    return Flood("/v1/responses", b"1\n" * chance.randrange(200_000, 300_000), LINES)
+    return Flood("/v1/responses", b"1\n" * chance.randrange(80_000, 120_000), LINES)
 
 
 def _keys(chance: random.Random) -> Flood:
