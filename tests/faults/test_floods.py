@@ -68,7 +68,7 @@ async def test_nobody_waits_for_a_flood_and_it_is_answered(name, flooded, sender
     waits = []
     for _ in range(TRIES):
         before = psutil.Process(child.pid).memory_info().rss
-        with Probe(system.gateway_port, child.pid) as probe:
+        with Probe(f"http://127.0.0.1:{system.gateway_port}", child.pid) as probe:
             status = await sender(flood)
         assert status not in ("500", "UNKNOWN", "INTERNAL", "DEADLINE_EXCEEDED"), system.tail("gateway")
         assert child.alive

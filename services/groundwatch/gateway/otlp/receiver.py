@@ -129,9 +129,11 @@ class Receiver:
             self._logged.count("otlp", "ignored")
             return Refused(id=call.id, reason="malformed", message=call.message)
         tenant = _tenant(caller)
-        if isinstance(call, Conversation) and not await self._reading.run(self._repeats.kept, [call], tenant):
-            self._logged.count("otlp", "duplicate")
-            return Recorded(id=call.id, status="duplicate")
+        if isinstance(call, Conversation):
+            kept = await self._reading.run(caller.sender, self._repeats.kept, [call], tenant)
+            if not kept:
+                self._logged.count("otlp", "duplicate")
+                return Recorded(id=call.id, status="duplicate")
         ended = await self._logged.record_acknowledged(call, caller, "otlp", name=name)
         if isinstance(ended, Recorded) and isinstance(call, Conversation):
             self._repeats.recorded(call, tenant)

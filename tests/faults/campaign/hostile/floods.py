@@ -284,9 +284,9 @@ async def pour(flood: Flood, http: Any, channel: Any, timeout: float) -> str:
 class Probe(threading.Thread):
     """Asks for /healthz again and again, and watches how much memory the process has."""
 
-    def __init__(self, port: int, pid: int) -> None:
+    def __init__(self, url: str, pid: int) -> None:
         super().__init__(daemon=True)
-        self._url = f"http://127.0.0.1:{port}/healthz"
+        self._url = f"{url}/healthz"
         self._process = psutil.Process(pid)
         self._over = threading.Event()
         self.worst = 0.0
