@@ -8,7 +8,7 @@ TORCH ?= torch==2.13.0
 
 # Four processes keep two cores busy while some of them wait; threads of libraries would be in their way.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist loadgroup
-.PHONY: install demo test test-all lint clean
+.PHONY: install demo test test-all lint reader clean
 
 install: $(VENV)/installed
 
@@ -34,6 +34,11 @@ lint: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# One to two hours on two idle cores; stopped, it goes on from its last epoch. ANNOTATION is FaithScore's
+# annotation file, whose labels say which sub-sentences are descriptive.
+reader: install
+	$(BIN)/python -m tools.reader $(if $(ANNOTATION),--annotation $(ANNOTATION))
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .groundwatch

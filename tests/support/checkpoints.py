@@ -372,9 +372,9 @@ def grounding_dino(folder: Path) -> Path:
 
 def text_encoder() -> Path:
     """The packaged MiniLM, whose weights are real."""
-    from groundwatch.models.embeddings import _model_folder
+    from groundwatch.models.embeddings import encoder_folder
 
-    return _model_folder()
+    return encoder_folder()
 
 
 def generator(folder: Path) -> Path:

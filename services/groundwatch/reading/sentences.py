@@ -1,0 +1,343 @@
+"""A graph written out as atomic facts: "There is a dog.", "The dog is brown.", "The dog is on the sofa."."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from groundwatch.reading.graph import Graph, Kind, Mention, Naming, Statement
+from groundwatch.reading.inflection import (
+    finite,
+    is_be,
+    is_modal,
+    is_plural,
+    verb_base,
+    verb_form,
+    with_head,
+)
+from groundwatch.reading.names import ARTICLE, bare, compose, indefinite, the
+from groundwatch.reading.replies import apply_reply
+from groundwatch.reading.word_lists import WORDS
+from groundwatch.reading.words import Passage, Span
+
+LEAST_CONFIDENCE = 0.5
+"""Facts that the reader is less sure of are left out; chosen on the project's own gold."""
+
+_PREDICATES = (Kind.QUALITY, Kind.COLOR, Kind.RELATION)
+_NUMBERS = (
+    *("zero", "one", "two", "three", "four", "five", "six"),
+    *("seven", "eight", "nine", "ten", "eleven", "twelve"),
+)
+_SINGLE = frozenset({"one", "1", "a single", "single", "a", "an"})
+_PRONOUNS = WORDS["pronouns"]
+_EMPTY = WORDS["nameless"]
+_NOBODY = frozenset({"nobody", "no one", "no-one", "nothing"})
+_OPENS_OF = re.compile(
+    r"\b(?:on top|in front|to the (?:far )?(?:left|right)|in the (?:middle|cent(?:er|re)|corner|back|front)"
+    r"|at the (?:top|bottom|edge|end|foot|base|back|front|side)|on the (?:left|right|side|edge))$",
+    re.I,
+)
+_CALLED = re.compile(r"(titled|entitled|labell?ed|captioned|named|called|marked)\W*$", re.I)
+_DENIAL = re.compile(
+    r"^(?:(?:is|are|was|were|has|have|does|do|did|can|could|will|would)?n['’]t"
+    r"|not|never|without|(?:does|do|did)(?= not\b))\s+",
+    re.I,
+)
+_BE_SHORT = frozenset(
+    {"isn't", "aren't", "wasn't", "weren't", "isn’t", "aren’t", "wasn’t", "weren’t", "'s", "’s", "'re", "’re"}
+)
+_BETWEEN = frozenset(
+    {"not", "also", "still", "both", "all", "neither", "either", "never", "only", "just", "now"}
+)
+_FINITE_PAST = frozenset({"stand", "sit", "lie"})
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One atomic fact and the pieces it is made of; `kind` is None for "There is …".
+
+    `span` are the characters of the answer that say it, `(0, 0)` for what the question alone says.
+    """
+
+    text: str
+    kind: Kind | None
+    subject: str
+    words: str = ""
+    object: str = ""
+    denied: bool = False
+    hedged: bool = False
+    optional: float = 0.0
+    confidence: float = 1.0
+    span: tuple[int, int] = (0, 0)
+
+    @property
+    def category(self) -> str:
+        """FaithScore's; a denial is none of its own four kinds."""
+        if self.denied:
+            return "other"
+        if self.kind is None:
+            return "entity"
+        return self.kind.value if self.kind in (Kind.COUNT, Kind.COLOR, Kind.RELATION) else "other"
+
+
+def facts_of(
+    passage: Passage, graph: Graph, *, most_optional: float = 1.0, least: float = LEAST_CONFIDENCE
+) -> list[Fact]:
+    """The facts of a passage in the order of its words, each sentence once."""
+    writer = _Writer(passage, apply_reply(passage, graph))
+    facts = sorted(writer.facts(), key=lambda fact: fact.span[0])
+    sentences: dict[str, Fact] = {}
+    for fact in facts:
+        if fact.confidence >= least and fact.optional <= most_optional:
+            sentences.setdefault(fact.text.lower(), fact)
+    return list(sentences.values())
+
+
+def write(
+    kind: Kind | None, subject: str, words: str = "", object_: str = "", *, denied: bool = False
+) -> str:
+    """The sentence of a fact whose words are those of a predicate already."""
+    match kind:
+        case None:
+            thing = f"no {subject}" if denied else indefinite(subject)
+            sentence = f"there {'are' if is_plural(subject) else 'is'} {thing}"
+        case Kind.COUNT:
+            verb = "is" if words.lower() in _SINGLE else "are"
+            sentence = f"there {verb} {'not ' if denied else ''}{words} {subject}"
+        case Kind.TEXT:
+            says = predicate("say", subject, denied=denied, verb=True)
+            sentence = f'{the(subject)} {says} "{words}"'
+        case Kind.VALUE:
+            sentence = f"{the(subject)} is {'not ' if denied else ''}{words}"
+        case Kind.RELATION:
+            sentence = f"{the(subject)} {words} {the(object_)}"
+        case _:
+            sentence = f"{the(subject)} {words}"
+    return " ".join(f"{sentence[:1].upper()}{sentence[1:]}.".split())
+
+
+def predicate(
+    words: str,
+    subject: str,
+    *,
+    denied: bool = False,
+    verb: bool = False,
+    copular: bool = False,
+    before: bool = False,
+) -> str:
+    """Words as a predicate of a subject: "on" is "is on", "stand" of one is "stands", of many "stand".
+
+    `verb` where a lone base form is a verb; `copular` where "is" stood before the words; `before` where they
+    stood before their subject, as adjectives do.
+    """
+    words = _DENIAL.sub("", words)
+    parts = words.split()
+    while parts and (is_be(parts[0]) or parts[0].lower() == "not"):
+        copular |= is_be(parts.pop(0))
+    plural = is_plural(subject)
+    be = ("are" if plural else "is") + (" not" if denied else "")
+    if not parts:
+        return be
+    first, rest = parts[0], parts[1:]
+    if is_modal(first):
+        return " ".join([first, *(["not"] if denied else []), *rest])
+    base = None if copular else finite(first, attributive=before)
+    if (
+        not copular
+        and (past := verb_base(first)) in _FINITE_PAST
+        and first.lower() == verb_form(past or "", "VBD")
+    ):
+        base = past
+    if base == first.lower() and not verb and not plural and base != "have":
+        base = None
+    if base is None:
+        return " ".join([be, *parts])
+    if base == "have" and rest and _is_perfect(rest):
+        have = "have" if plural else "has"
+        return " ".join([have, *(["not"] if denied and rest[0] != "not" else []), *rest])
+    if denied:
+        return " ".join(["do" if plural else "does", "not", base, *rest])
+    return " ".join([base if plural else verb_form(base, "VBZ"), *rest])
+
+
+def _is_perfect(rest: list[str]) -> bool:
+    """Whether "has" is followed by a participle, as in "has stopped"; "has rolled-up sleeves" has none."""
+    if rest[0] in {"not", "been", "just", "already"}:
+        return True
+    base = verb_base(rest[0])
+    return base is not None and rest[0].lower() == verb_form(base, "VBN") and rest[0].lower() != base
+
+
+class _Writer:
+    def __init__(self, passage: Passage, graph: Graph) -> None:
+        self._passage = passage
+        self._graph = graph
+        self._lower = {word.text for word in passage.words if word.text.islower()}
+        self._counts = {one.span: self._number(one) for one in graph.statements if one.kind is Kind.COUNT}
+        many = {
+            subject: self._counts[one.span].lower() not in _SINGLE
+            for one in graph.statements
+            if one.kind is Kind.COUNT
+            for subject in one.subjects
+        }
+        self._names: dict[Span, str] = {}
+        for span in graph.mentions:
+            name = self._name(span)
+            counted = span if span in many else graph.mentions[span].other
+            if (
+                counted is not None
+                and many.get(counted)
+                and graph.mentions[span].naming in (Naming.OWN, Naming.OTHER)
+            ):
+                name = with_head(name, plural=True)
+            self._names[span] = name
+
+    def facts(self) -> Iterator[Fact]:
+        for mention in self._graph.mentions.values():
+            if mention.entity:
+                yield from self._entity(mention)
+        for statement in self._graph.statements:
+            yield from self._stated(statement)
+
+    def _entity(self, mention: Mention) -> Iterator[Fact]:
+        name = self._names[mention.span]
+        if (
+            bare(self._passage.text(mention.span)) in _PRONOUNS
+            or not _says_something(name)
+            or name.lower() in _NOBODY
+        ):
+            return
+        yield Fact(
+            text=write(None, name, denied=mention.denied),
+            kind=None,
+            subject=name,
+            denied=mention.denied,
+            hedged=mention.hedged,
+            optional=mention.optional,
+            confidence=mention.confidence,
+            span=self._passage.characters(mention.span),
+        )
+
+    def _stated(self, statement: Statement) -> Iterator[Fact]:
+        words = self._counts.get(statement.span) or self._words(statement)
+        for subject, sure in sorted(statement.subjects.items()):
+            if statement.kind is not Kind.RELATION:
+                yield from self._fact(statement, words, subject, None, statement.confidence * sure)
+                continue
+            for target, target_sure in sorted(statement.objects.items()):
+                yield from self._fact(
+                    statement, words, subject, target, statement.confidence * sure * target_sure
+                )
+
+    def _fact(
+        self, statement: Statement, words: str, subject: Span, target: Span | None, confidence: float
+    ) -> Iterator[Fact]:
+        kind, denied = statement.kind, statement.denied
+        name = self._names[subject]
+        target_name = "" if target is None else self._names[target]
+        if target is not None:
+            if name.lower() == target_name.lower():
+                return
+            if _OPENS_OF.search(words):
+                words += " of"
+            elif statement.form == "*" and target[0] <= statement.span[0] and statement.span[1] <= target[1]:
+                words = "in"
+        if not _says_something(name) or (target is not None and not _says_something(target_name)):
+            return
+        if kind is not Kind.RELATION and not _says_something(words):
+            return
+        called = kind is Kind.TEXT and _CALLED.search(self._passage.answer[: self._start(statement)][-14:])
+        if kind is Kind.TEXT:
+            words = words.strip("\"“”'‘’ ")
+        if called:
+            kind, words = Kind.QUALITY, f'{called[1].lower()} "{words}"'
+        nobody = name.lower() in _NOBODY
+        if kind in _PREDICATES:
+            words = predicate(
+                words,
+                name,
+                denied=denied and not nobody,
+                verb=kind is Kind.RELATION or len(statement.subjects) > 1,
+                copular=statement.form == "*" and self._copular(statement),
+                before=kind is not Kind.RELATION and statement.span < subject,
+            )
+        yield Fact(
+            text=write(kind, name, words, target_name, denied=denied and not nobody),
+            kind=kind,
+            subject=name,
+            words=words,
+            object=target_name,
+            denied=denied or nobody,
+            hedged=statement.hedged,
+            optional=statement.optional,
+            confidence=confidence,
+            span=self._passage.characters(statement.span),
+        )
+
+    def _start(self, statement: Statement) -> int:
+        return self._passage.characters(statement.span)[0]
+
+    def _copular(self, statement: Statement) -> bool:
+        """Whether "is" stands right before the words, perhaps with a "not" between."""
+        before = [
+            word.text.lower()
+            for word in self._passage.words[max(0, statement.span[0] - 2) : statement.span[0]]
+        ]
+        while before and (before[-1] in _BETWEEN or before[-1].endswith("ly")):
+            before.pop()
+        return bool(before) and (is_be(before[-1]) or before[-1] in _BE_SHORT)
+
+    def _words(self, statement: Statement) -> str:
+        words = self._passage.text(statement.span)
+        if statement.kind in _PREDICATES and (words[1:2].islower() or len(words) == 1):
+            words = words[:1].lower() + words[1:]
+        if statement.kind is Kind.QUALITY and words.startswith("with "):
+            words = f"have {words[5:]}"
+        if statement.kind not in (Kind.RELATION, Kind.QUALITY) or statement.form == "*":
+            return words
+        words = _DENIAL.sub("", words)
+        return statement.form.replace("*", words).replace("a " + words, indefinite(words))
+
+    def _number(self, statement: Statement) -> str:
+        number = self._passage.text(statement.span).lower()
+        if number in _SINGLE:
+            return "one"
+        return _NUMBERS[int(number)] if number.isdecimal() and int(number) < len(_NUMBERS) else number
+
+    def _name(self, span: Span, depth: int = 0) -> str:
+        mention = self._graph.mentions[span]
+        own = self._passage.text(span)
+        before = self._passage.words[span[0] - 1].text.lower() if span[0] else ""
+        if own.lower() in ("one", "body") and before == "no":
+            own = "No one"
+        if own.lower() in _NOBODY:
+            return own.capitalize()
+        if (
+            mention.naming is Naming.OWN
+            or mention.other is None
+            or mention.other not in self._graph.mentions
+            or depth > 4
+        ):
+            return self._uncapitalised(ARTICLE.sub("", own), span)
+        name = compose(ARTICLE.sub("", own), self._name(mention.other, depth + 1), mention.naming)
+        return self._uncapitalised(name, span) if mention.naming is not Naming.OTHER else name
+
+    def _uncapitalised(self, name: str, span: Span) -> str:
+        """ "Platform" at the head of a line is the platform, "Peter" is Peter."""
+        first, *rest = name.split() or [""]
+        if not (first[:1].isupper() and first[1:].islower()):
+            return name
+        before = self._passage.words[span[0] - 1].text if span[0] and span[0] != self._passage.split else "."
+        title = bool(rest) and all(word[:1].isupper() for word in rest)
+        if (
+            first.lower() in self._lower
+            or (not before[:1].isalnum() and not title)
+            or (title and span[0] < self._passage.split)
+        ):
+            first = first.lower()
+        return " ".join([first, *rest])
+
+
+def _says_something(name: str) -> bool:
+    return any(character.isalnum() for character in name) and name.lower() not in _EMPTY

@@ -1,0 +1,119 @@
+"""Question and answer as one row of words, in windows that the encoder can hold."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+Span = tuple[int, int]
+"""First and last word, both inside."""
+
+LINE_BREAK = "\n"
+PROMPT_WORDS = 40
+WINDOW = 300
+"""Words of the answer in one window, which ends with a line or sentence; so many more where none ends."""
+
+_OVERRUN = 60
+_WORD = re.compile(
+    r"\n|[$€£]?\d+(?:[.,:/]\d+)+%?|[$€£]\d+|[A-Za-z]+n['’]t\b|['’](?:s|re|ve|ll|d|m)\b"
+    r"|[^\W_]+(?:[-‑][^\W_]+)*|[^\w\s]|_"
+)
+_ENDS = frozenset({".", "!", "?", LINE_BREAK, "|"})
+_OPTION = re.compile(r"(?:^|(?<=\s))\(?([A-H])[.):]\s*(.+?)(?=\s+\(?[A-H][.):]\s|\n|\s*$)", re.S)
+_CHOICE = re.compile(
+    r"\s*(?:the )?(?:correct |best )?(?:answer|option)?(?: is)?:?\s*\**\(?([A-H])\)?(?:[.):*]|\s*$)", re.I
+)
+_MARKUP = re.compile(r"[*`]{1,3}|(?<!\w)_+|_+(?!\w)")
+
+
+class Word(NamedTuple):
+    """A word and where it stands: `[start, end)` of the prompt or of the answer."""
+
+    start: int
+    end: int
+    text: str
+
+
+class Passage:
+    """The end of a prompt and a window of an answer, in words; the answer's begin at `split`.
+
+    The answer is a document's text: as long as the answer, blank where nothing is read. Of the options that
+    a prompt offers, only the one that the answer chose is among the words.
+    """
+
+    __slots__ = ("answer", "prompt", "split", "words")
+
+    def __init__(self, prompt: str, answer: str, words: list[Word]) -> None:
+        asked = _prompt_words(prompt, answer.strip())
+        self.prompt = prompt
+        self.answer = answer
+        self.words = asked + words
+        self.split = len(asked)
+
+    def text(self, span: Span) -> str:
+        """What stands there, in one line and without marks of Markdown."""
+        source = self.prompt if span[1] < self.split else self.answer
+        text = _MARKUP.sub("", source[self.words[span[0]].start : self.words[span[1]].end])
+        return " ".join(text.replace("_", " ").split())
+
+    def characters(self, span: Span) -> tuple[int, int]:
+        """The span in the answer's characters; nothing at its start for what stands in the prompt."""
+        if span[1] < self.split:
+            return (0, 0)
+        return (self.words[max(span[0], self.split)].start, self.words[span[1]].end)
+
+    def span(self, start: int, end: int, *, prompt: bool = False) -> Span | None:
+        """The words that touch the characters `[start, end)` of the answer or of the prompt."""
+        where = range(self.split) if prompt else range(self.split, len(self.words))
+        touched = [at for at in where if self.words[at].start < end and self.words[at].end > start]
+        return (touched[0], touched[-1]) if touched else None
+
+    def sentences(self) -> list[Span]:
+        """Sentences, lines and cells of the answer."""
+        spans, first = [], self.split
+        for at in range(self.split, len(self.words)):
+            if self.words[at].text in _ENDS or at + 1 == len(self.words):
+                spans.append((first, at))
+                first = at + 1
+        return spans
+
+
+def passages(prompt: str, answer: str) -> list[Passage]:
+    """The windows of an answer, in order."""
+    return [Passage(prompt, answer, window) for window in _windows(split_words(answer))]
+
+
+def split_words(text: str) -> list[Word]:
+    """Words and marks; line breaks in a row are one, and none stands at either end."""
+    words: list[Word] = []
+    for match in _WORD.finditer(text):
+        if match[0] != LINE_BREAK or (words and words[-1].text != LINE_BREAK):
+            words.append(Word(match.start(), match.end(), match[0]))
+    while words and words[-1].text == LINE_BREAK:
+        words.pop()
+    return words
+
+
+def _windows(words: list[Word]) -> Iterator[list[Word]]:
+    start, end = 0, 0
+    for at, word in enumerate(words):
+        if at - start >= WINDOW and end > start:
+            yield words[start:end]
+            start = end
+        elif at - start >= WINDOW + _OVERRUN:
+            yield words[start:at]
+            start = at
+        if word.text in _ENDS:
+            end = at + 1
+    if start < len(words):
+        yield words[start:]
+
+
+def _prompt_words(prompt: str, reply: str) -> list[Word]:
+    options, choice = list(_OPTION.finditer(prompt)), _CHOICE.match(reply)
+    if len(options) > 1 and choice:
+        for option in options:
+            end = option.start(2) if option[1] == choice[1].upper() else option.end()
+            prompt = prompt[: option.start()] + " " * (end - option.start()) + prompt[end:]
+    return split_words(prompt)[-PROMPT_WORDS:]

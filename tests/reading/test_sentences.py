@@ -1,0 +1,76 @@
+"""Facts in words: forms of verbs and nouns, articles, denial."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("lemminflect")
+
+from groundwatch.reading.graph import Kind, Naming
+from groundwatch.reading.names import compose
+from groundwatch.reading.sentences import predicate, write
+
+
+@pytest.mark.parametrize(
+    ("words", "subject", "affirmed", "denied"),
+    [
+        ("on", "cat", "is on", "is not on"),
+        ("on", "cats", "are on", "are not on"),
+        ("wearing", "man", "is wearing", "is not wearing"),
+        ("stands near", "horse", "stands near", "does not stand near"),
+        ("stands near", "horses", "stand near", "do not stand near"),
+        ("stood near", "horses", "stand near", "do not stand near"),
+        ("isn't holding", "boy", "is holding", "is not holding"),
+        ("does not have", "bus", "has", "does not have"),
+        ("have", "bus", "has", "does not have"),
+        ("has stopped at", "cyclist", "has stopped at", "has not stopped at"),
+        ("can be seen behind", "tree", "can be seen behind", "can not be seen behind"),
+        ("brass", "handle", "is brass", "is not brass"),
+        ("open", "doors", "are open", "are not open"),
+        ("carries", "woman", "carries", "does not carry"),
+        ("lit", "lamp", "is lit", "is not lit"),
+    ],
+)
+def test_predicates(words: str, subject: str, affirmed: str, denied: str) -> None:
+    assert predicate(words, subject, verb=words == "have") == affirmed
+    assert predicate(words, subject, denied=True, verb=words == "have") == denied
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("cat", "There is a cat."),
+        ("owl", "There is an owl."),
+        ("unicorn", "There is a unicorn."),
+        ("sunglasses", "There are sunglasses."),
+        ("bus", "There is a bus."),
+        ("water", "There is water."),
+        ("Big Ben", "There is Big Ben."),
+        ("men in suits", "There are men in suits."),
+    ],
+)
+def test_entities(name: str, text: str) -> None:
+    assert write(None, name) == text
+
+
+def test_denials_and_texts() -> None:
+    assert write(None, "cats", denied=True) == "There are no cats."
+    assert write(Kind.COUNT, "cats", "three", denied=True) == "There are not three cats."
+    assert write(Kind.TEXT, "signs", "Exit") == 'The signs say "Exit".'
+    assert write(Kind.VALUE, "Total", "$12") == "Total is $12."
+
+
+@pytest.mark.parametrize(
+    ("own", "noun", "naming", "name"),
+    [
+        ("other", "two sisters", Naming.OWN_AND_SINGULAR, "other two sister"),
+        ("other", "sisters", Naming.OWN_AND_SINGULAR, "other sister"),
+        ("taller one", "men", Naming.OWN_AND_SINGULAR, "taller man"),
+        ("white ones", "shirt", Naming.OWN_AND_PLURAL, "white shirts"),
+        ("two on the left", "cups", Naming.OWN_AND_PLURAL, "two cups on the left"),
+        ("one of them", "dogs", Naming.OWN_AND_SINGULAR, "one dog"),
+        ("it", "dog", Naming.OTHER, "dog"),
+    ],
+)
+def test_names_of_parts(own: str, noun: str, naming: Naming, name: str) -> None:
+    assert compose(own, noun, naming) == name
