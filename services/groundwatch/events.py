@@ -276,13 +276,16 @@ class Claim(Event, frozen=True, kw_only=True):
 
     `category` is the protocol's own (FaithScore: entity, relation, color, count, other); `unit` is the
     index of the sub-sentence it comes from; `parts` are its pieces where the protocol has them, such as
-    the subject, relation and object of a triplet.
+    the subject, relation and object of a triplet. `span` are the characters of the answer that say it, end
+    exclusive, where an engine tells them; `hedged` is what the answer only guesses.
     """
 
     text: str
     category: str
     unit: int = 0
     parts: tuple[str, ...] = ()
+    span: tuple[int, int] | None = None
+    hedged: bool = False
 
 
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]

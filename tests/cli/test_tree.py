@@ -21,6 +21,7 @@ TREE = {
             "tri-he",
             "annotators",
             "claims",
+            "extraction",
             "scores",
             "verdicts",
             "planted",

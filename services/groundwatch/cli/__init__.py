@@ -69,6 +69,7 @@ validations = group(
     validate.Validations,
     annotators=validate.annotators,
     claims=validate.claims,
+    extraction=validate.extraction,
     scores=validate.scores,
     verdicts=validate.verdicts,
     planted=validate.planted,

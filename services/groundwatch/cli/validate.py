@@ -100,6 +100,23 @@ def claims(
     _show(agreement(answers, outcomes), as_json)
 
 
+def extraction(
+    settings: Configured,
+    file: Annotated[Path, typer.Argument(help="Answers with their facts (JSON lines).")],
+    engine: Annotated[str, typer.Option(help="Who reads them. By default as in settings.")] = "",
+    protocol: Annotated[str, typer.Option(help="Whose facts; the gateway's own protocol when absent.")] = "",
+    as_json: JsonOption = False,
+) -> None:
+    """What an extraction engine reads of annotated answers: facts right, wrong, inverted and missed."""
+    from groundwatch.evaluation.extraction.measure import measure
+    from groundwatch.extraction.engines import build
+
+    chosen = settings.extraction.model_copy(update={"engine": engine} if engine else {})
+    with bars() as tell:
+        found = run(measure(file, build(chosen), protocol or settings.gateway.protocols[0], tell))
+    print_json(found) if as_json else render_extraction(found, Console())
+
+
 def planted(
     only: Annotated[str | None, typer.Option("--protocol", help="Only this protocol.")] = None,
     count: Annotated[int, typer.Option("--answers", min=1, help="How many answers.")] = 136,
@@ -127,6 +144,26 @@ def miniature(
     print_json(found) if as_json else Console().print(show(found))
     if broken := [name for name, one in found["promises"].items() if not one["holds"]]:
         raise CheckFailed(f"the monitor does not see the truth as promised: {', '.join(broken)}")
+
+
+def render_extraction(found: Mapping[str, Any], console: Console) -> None:
+    """A line for each style, and for the answers in English."""
+    columns = ("answers", "facts", "precision", "recall", "f1", "inverted", "forbidden", "wrong_outcomes")
+    table = table_of(
+        "Facts read, against those annotated", "style", *(one.replace("_", " ") for one in columns)
+    )
+    for style, counts in (*found["styles"].items(), ("English", found["english"])):
+        table.add_row(style, *(_figure(counts[column]) for column in columns))
+    console.print(table)
+    english = found["english"]
+    console.print(
+        f"Denials read: {english['denials_read']} of {english['denials']}. "
+        f"Hedges marked: {english['hedged_marked']} of {english['hedged']}."
+    )
+
+
+def _figure(value: float | int | None) -> str:
+    return "–" if value is None else f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
 def render_annotators(found: AnnotatorAgreement, console: Console) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -58,7 +58,7 @@ class ReaderModel(nn.Module):
         self.encoder: Any = AutoModel.from_pretrained(
             encoder, add_pooling_layer=False, attention_probs_dropout_prob=0.0
         )
-        self._line_break = self._tokenizer.convert_tokens_to_ids("[unused1]")
+        self._line_break = cast("int", self._tokenizer.convert_tokens_to_ids("[unused1]"))
         self._ids = lru_cache(maxsize=50_000)(self._word_ids)
         for parameter in self.encoder.embeddings.parameters():
             parameter.requires_grad = False
