@@ -15,6 +15,11 @@ from tests.support.chains import seed_picture
 from tests.support.command_line import CommandLine
 from tests.support.llm_server import LlmServer, picture, running
 
+from groundwatch.models.settings import ChatSettings
+from groundwatch.probing.probe import with_engines
+from groundwatch.protocols import registry
+from groundwatch.runtime.settings import Settings, StageSettings
+
 WORDS = {"a": "dog ball", "b": "cat on table", "c": "tree", "d": "dog tree"}
 
 
@@ -294,3 +299,15 @@ def test_answers_go_into_a_running_system(
     up.settled(before + 16)
     (model,) = [one for one in up.json("report")["models"] if one["model"] == "looks"]
     assert (model["protocol"], model["scored"]) == ("pope", 16)
+
+
+def test_a_judge_that_is_named_for_all_leaves_labels_alone_and_one_for_a_protocol_does_not() -> None:
+    chat = ChatSettings(base_url="http://judge/v1", model="m")
+    settings = Settings(verification=StageSettings(engine="visual", llm=chat))
+    for name in ("pope", "dash-b", "amber-existence"):
+        protocol = registry.get(name)
+        assert settings.verification.of(protocol).engine == "reference"
+        asked = with_engines(settings, {"verification": "visual"}, name).verification
+        assert asked.of(protocol).engine == "visual"
+        others = {one for one, engine in asked.by_protocol().items() if engine == "visual"}
+        assert others == {"faithscore", "vlm2", name}

@@ -37,6 +37,7 @@ from groundwatch.reporting.report import Report, prompts_in
 from groundwatch.runtime.delivery.outcomes import outcome_of, without_score
 from groundwatch.runtime.services.tasks import until_set
 from groundwatch.runtime.settings import Settings
+from groundwatch.runtime.settings.judges import EngineSettings
 from groundwatch.runtime.telemetry.logs import logger
 
 SENT = "responses.jsonl"
@@ -306,6 +307,10 @@ def with_engines(settings: Settings, engines: Mapping[str, str], protocol: str) 
     changed = {
         stage: getattr(settings, stage).with_engine(engine) for stage, engine in engines.items() if engine
     }
+    if judges and (judge := engines.get(Stage.VERIFICATION)):
+        named = changed[Stage.VERIFICATION]
+        own = {**named.protocols, protocol: EngineSettings(engine=judge)}
+        changed[Stage.VERIFICATION] = named.model_copy(update={"protocols": own})
     return settings.model_copy(update=changed)
 
 

@@ -156,19 +156,21 @@ class EvaluationProtocol:
 
     `verifiers` are the verification engines that can judge its claims, the paper's first: by their names in
     settings, or "module:attribute" for an engine class of its own. Where settings name none, the first that
-    can be had does. Without `rules` only an LLM extracts its claims. `sees` are the kinds of planted
-    hallucinations that it claims to see, with the categories of its claims that speak of each; no category
-    stands for all. `bounds` are those of its score, `headline` the figures that its paper reports. In
-    `package` lie its prompt files: `prompt_files` are those that an LLM engine uses at a stage, and the
-    extraction takes `extraction_steps` calls at most, in order. `in_order` lets a claim match only the
-    feature of its own number. `group_seconds` is how long the answers to a unit make up one group, where its
-    figures have parts.
+    can be had does; of one that is `labelled`, since its responses say what is right, the first does unless
+    another is named for this protocol. Without `rules` only an LLM extracts its claims. `sees` are the kinds
+    of planted hallucinations that it claims to see, with the categories of its claims that speak of each; no
+    category stands for all. `bounds` are those of its score, `headline` the figures that its paper
+    reports. In `package` lie its prompt files: `prompt_files` are those that an LLM engine uses at a
+    stage, and the extraction takes `extraction_steps` calls at most, in order. `in_order` lets a claim
+    match only the feature of its own number. `group_seconds` is how long the answers to a unit make up
+    one group, where its figures have parts.
     """
 
     name: str
     route: ClassVar[tuple[Stage, ...]]
     rules: ExtractionRules | None = None
     verifiers: ClassVar[tuple[str, ...]] = ("visual", "triton", "reference")
+    labelled: ClassVar[bool] = False
     sees: Mapping[Kind, frozenset[str]] = MappingProxyType({})
     bounds: tuple[float, float] = (0.0, 1.0)
     headline: tuple[Figure, ...] = ()

@@ -56,6 +56,7 @@ class YesNoProtocol(EvaluationProtocol):
     route: ClassVar[tuple[Stage, ...]] = (Stage.EXTRACTION, Stage.VERIFICATION, Stage.SCORING)
     rules = ExtractionRules(from_answer=lambda response: ((), (read_claim(response),)))
     verifiers: ClassVar[tuple[str, ...]] = ("reference", "visual", "triton", "detector")
+    labelled = True
     extraction_steps = 1
 
     def score(self, judged: ClaimsVerified | ClaimsMatched) -> Score:

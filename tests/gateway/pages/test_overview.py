@@ -127,7 +127,7 @@ async def test_corrected_rates_stand_beside_the_judged_ones(browser, gateway):
 
 async def test_new_answers_arrive_without_loading_again(browser, gateway, publish):
     async with open_page(browser, address(gateway)) as page:
-        await expect(page.locator("#state")).to_have_text("live")
+        await expect(page.locator("#state")).to_contain_text("live · ")
         await publish("fresh", model="merlin-2b", refuted=2)
         sentence = page.locator("#sentences > li", has_text="merlin-2b")
         await expect(sentence).to_have_count(1)

@@ -52,9 +52,9 @@ def read(tmp_path: Path, text: str, **environment: str) -> Settings:
     [
         ("", "reference reference reference reference similarity reference"),
         ("embedded", "reference reference reference reference similarity reference"),
-        ("triton", "triton triton triton triton similarity triton"),
-        ("visual", "visual visual visual visual similarity visual"),
-        ("llm", "reference reference llm llm llm llm"),
+        ("triton", "reference reference triton reference similarity triton"),
+        ("visual", "reference reference visual reference similarity visual"),
+        ("llm", "reference reference llm reference llm llm"),
         ("reference", "reference reference reference reference reference reference"),
         ("similarity", "reference reference reference reference similarity reference"),
         ("noop", "noop noop noop noop noop noop"),
@@ -112,8 +112,8 @@ def test_every_protocol_with_every_engine() -> None:
 def test_a_protocol_has_an_engine_of_its_own(tmp_path: Path) -> None:
     found = read(tmp_path, PAPERS).verification
     assert found.by_protocol() == dict.fromkeys(BY_TRUTH, "reference") | {
-        "amber-existence": "triton",
-        "dash-b": "triton",
+        "amber-existence": "reference",
+        "dash-b": "reference",
         "faithscore": "triton",
         "pope": "llm",
         "tri-he": "similarity",
@@ -136,15 +136,16 @@ CASCADE = f'[verification]\nengine = "cascade"\n{CHAT}{STEPS}'
 def test_a_cascade_is_for_all_that_each_of_its_judges_can_judge(tmp_path: Path) -> None:
     found = read(tmp_path, CASCADE).verification
     several = "reference > visual (<0.1, >0.9) > llm"
-    others = dict.fromkeys(("amber-existence", "dash-b", *BY_TRUTH), "reference") | {"tri-he": "similarity"}
-    assert found.judges() == dict.fromkeys(("faithscore", "pope", "vlm2"), several) | others
-    models = [step.llm.model for step in found.of(registry.get("pope")).cascade if step.llm]
+    by_label = ("amber-existence", "dash-b", "pope", *BY_TRUTH)
+    others = dict.fromkeys(by_label, "reference") | {"tri-he": "similarity"}
+    assert found.judges() == dict.fromkeys(("faithscore", "vlm2"), several) | others
+    models = [step.llm.model for step in found.of(registry.get("faithscore")).cascade if step.llm]
     assert models == ["m", "m", "large"], "what a step does not say is said by the section"
-    own = '[verification.protocols.pope]\nengine = "reference"\n[verification.protocols.faithscore]\n'
+    own = "[verification.protocols.faithscore]\n"
     found = read(
         tmp_path, f'{CASCADE}{own}cascade = [{{ engine = "visual" }}, {{ engine = "llm" }}]'
     ).verification
-    judges = {"faithscore": "visual > llm", "pope": "reference", "vlm2": several} | others
+    judges = {"faithscore": "visual > llm", "vlm2": several} | others
     assert found.judges() == judges
     found = read(tmp_path, f'{own}engine = "cascade"\n{CHAT}{STEPS}').verification
     assert found.judges() == judges | {"faithscore": several, "vlm2": "reference"}
@@ -205,7 +206,8 @@ def test_another_cascade_takes_the_place_of_judges_that_it_can_replace(tmp_path:
     other = tmp_path / "other.toml"
     other.write_text(CASCADE)
     judges = with_file(settings, other).verification.judges()
-    assert judges["pope"].startswith("reference > visual") and judges["tri-he"] == "llm"
+    assert judges["faithscore"].startswith("reference > visual") and judges["tri-he"] == "llm"
+    assert judges["pope"] == "reference"
     assert with_judge(
         read(tmp_path, CASCADE + own.replace('"llm"', '"similarity"')), ""
     ).verification.judges()
@@ -220,7 +222,7 @@ def test_a_run_reaches_no_further_by_a_cascade_and_has_its_secrets_again(tmp_pat
     with pytest.raises(SettingsError, match=r"evil\.test"):
         with_run(settings, recorded)
     recorded["verification"]["cascade"][2] = {"engine": "triton"}
-    assert with_run(settings, recorded).verification.judges()["pope"].endswith("triton")
+    assert with_run(settings, recorded).verification.judges()["faithscore"].endswith("triton")
     recorded["verification"]["cascade"][2] = {"engine": "reference", "embedding_model": "/etc"}
     with pytest.raises(SettingsError, match=r"/etc"):
         with_run(settings, recorded)
@@ -247,8 +249,9 @@ def test_judges_that_cannot_serve_are_all_told_at_once(tmp_path: Path) -> None:
 def test_another_judge_for_all_that_it_can_serve_or_for_one(tmp_path: Path) -> None:
     settings = read(tmp_path, PAPERS + f"[judges.seen.verification]\nengine = 'visual'\n{CHAT}")
     everyone = with_judge(settings, "seen").verification.by_protocol()
-    looking = dict.fromkeys(("amber-existence", "dash-b", "faithscore", "pope", "vlm2"), "visual")
-    assert everyone == looking | dict.fromkeys(BY_TRUTH, "reference") | {"tri-he": "similarity"}
+    by_label = dict.fromkeys((*BY_TRUTH, "amber-existence", "dash-b", "pope"), "reference")
+    looking = dict.fromkeys(("faithscore", "vlm2"), "visual")
+    assert everyone == looking | by_label | {"tri-he": "similarity"}
     other = tmp_path / "other.toml"
     other.write_text("[verification.protocols.tri-he]\nengine = 'llm'\n")
     one = with_file(settings, other).verification.by_protocol()

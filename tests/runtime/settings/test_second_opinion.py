@@ -41,7 +41,7 @@ def test_nobody_gives_one_without_a_setting(tmp_path: Path) -> None:
         (
             second("triton") + "[gateway]\nprotocols = ['faithscore', 'tri-he', 'pope']",
             "triton",
-            ("faithscore", "pope"),
+            ("faithscore",),
         ),
         (STRONG + second("strong", "protocols = ['tri-he']"), "llm", ("tri-he",)),
         ("[verification]\nengine = 'triton'\n" + second("reference"), "reference", ("faithscore",)),

@@ -1,5 +1,6 @@
 """Whether everything is accounted for: the ledger, what waits, dead letters, refusals, budgets, NATS."""
 
+import asyncio
 from collections.abc import Awaitable
 from typing import Any, TypeVar
 
@@ -72,22 +73,27 @@ class HealthPage:
                 unread[what] = str(error) or repr(error)
                 return None
 
-        letters = await read("dead", newest_letters(bus))
+        letters, ledger, losses, budgets = await asyncio.gather(
+            read("dead", newest_letters(bus)),
+            read("ledger", read_summary(bus.js)),
+            read("losses", losses_by_sender(bus.js)),
+            read("budgets", rules.in_use(bus.js)),
+        )
         part = request.query_params.get("part") == "health"
         return self._pages.render(
             request,
             "health_state.html" if part else "health.html",
             problems=core.problems(),
             notes=core.notes(),
-            audit=await read("ledger", read_summary(bus.js)),
+            audit=ledger,
             stages=self._stages(),
             letters=letters[0] if letters is not None else [],
             dead=letters[1] if letters is not None else 0,
             refused=_counts(core.metrics.refused),
-            losses=await read("losses", losses_by_sender(bus.js)),
-            budgets=await read("budgets", rules.in_use(bus.js)),
+            losses=losses,
+            budgets=budgets,
             servers=self._servers(),
-            connected=bus.away or "Connected",
+            away=bus.away,
             partitions=bus.partitions,
             unread=unread,
         )

@@ -9,6 +9,7 @@ from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.pages.charts import scale_top
 from groundwatch.gateway.pages.corrections import CorrectedRates
 from groundwatch.gateway.pages.rendering import Pages
+from groundwatch.keys import digest
 from groundwatch.reporting.alarms import Raised
 from groundwatch.reporting.report import ModelReport
 from groundwatch.reporting.trends import Point, VersionReport, merged_trend
@@ -77,7 +78,9 @@ class Overview:
         live = self._core.live
         report = await live.report()
         raised = [one for one in live.raised if one.recovered_at is None]
-        state = f"{report['sequence']}.{len(live.raised)}.{len(raised)}.{int(report['complete'])}"
+        problem = self._core.bus.away or live.problem
+        parts = (report["sequence"], len(live.raised), len(raised), report["complete"], problem)
+        state = digest(*map(str, parts))[:16]
         part = query.get("part") == "models"
         if part and query.get("seen") == state:
             return Response(status_code=204)
@@ -115,7 +118,7 @@ class Overview:
                 for row in shown
                 for one in (row.corrected, *(v.corrected for v in row.versions))
             ),
-            problem=self._core.bus.away or live.problem,
+            problem=problem,
             sample=_sample(f"{request.url.scheme}://{request.url.netloc}", self._core.access.asks),
             since=max(0, since),
         )

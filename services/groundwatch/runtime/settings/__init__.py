@@ -161,8 +161,12 @@ class StageSettings(EngineSettings, ScaledSettings):
             yield from one.sections()
 
     def named(self, protocol: EvaluationProtocol) -> str:
-        """The engine that is named for it, or for all protocols that it can judge."""
-        return self.protocols.get(protocol.name, self).engine or self.engine
+        """The engine that is named for it, or for all protocols that it can judge; a model that is named for
+        all says nothing where the responses' own labels do."""
+        own = self.protocols.get(protocol.name)
+        if own is not None and own.engine:
+            return own.engine
+        return EMBEDDED if protocol.labelled and self.engine != "noop" else self.engine
 
     def of(self, protocol: EvaluationProtocol) -> EngineSettings:
         """What verifies a protocol's claims: its own engine where none is named that can."""

@@ -68,6 +68,8 @@ def _why_not(protocol: EvaluationProtocol, first: Settings, second: Settings) ->
     if second.verification.of(protocol).engine == "noop":
         return "noop looks at nothing: its opinion would be none"
     if _judged_by(protocol, first) == _judged_by(protocol, second):
+        if protocol.labelled:
+            return f"{protocol.name} is judged by its responses' labels unless a judge is named for it alone"
         judge = first.second_opinion.judge
         # A protocol with a judge of its own keeps it where the one that is named cannot judge it.
         unable = "" if judge in first.judges else protocol.why_not(judge)

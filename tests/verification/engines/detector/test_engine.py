@@ -230,5 +230,5 @@ def test_who_it_cannot_judge_is_told_when_settings_are_read() -> None:
     with pytest.raises(ValidationError, match=r"must not be below detector\.lower"):
         DetectorSettings(lower=0.8, upper=0.7)
     judges = StageSettings(engine="detector").by_protocol()
-    assert judges["faithscore"] == judges["pope"] == "detector"
+    assert judges["faithscore"] == "detector"
     assert judges["tri-he"] == registry.get("tri-he").verifier()

@@ -1,32 +1,9 @@
 "use strict";
-/* Keeps the overview fresh: its numbers come as a piece of the page, wrong sentences as they are judged. */
-const EVERY_MS = 2500, SHOWN = 8, KEPT = 40;
-const models = document.getElementById("models"), latest = document.getElementById("latest");
-const list = document.getElementById("sentences"), state = document.getElementById("state");
+/* Shows wrong sentences as they are judged; the numbers are kept fresh by fresh.js. */
+const AGAIN_MS = 2500, SHOWN = 8, KEPT = 40;
+const latest = document.getElementById("latest"), list = document.getElementById("sentences");
 const pause = document.getElementById("pause"), missed = document.getElementById("missed");
-let paused = false, left = 0, waiting = [];
-
-function show(kind, text) { state.hidden = false; state.className = "state " + kind; state.textContent = text; }
-
-async function refresh() {
-  if (document.hidden) return;
-  const here = new URLSearchParams(location.search);
-  here.set("part", "models");
-  here.set("seen", models.dataset.state);
-  try {
-    const reply = await fetch(`${location.origin}/?${here}`);
-    if (reply.status === 204) return;
-    if (!reply.ok) throw new Error(reply.status);
-    const html = await reply.text();
-    /* Who reads with the keyboard or selects text keeps their place. */
-    const selection = getSelection();
-    if (models.contains(document.activeElement) || (selection && !selection.isCollapsed && models.contains(selection.anchorNode))) return;
-    const open = [...models.querySelectorAll(".scroll")].map(one => one.scrollLeft);
-    models.innerHTML = html;
-    models.querySelectorAll(".scroll").forEach((one, index) => { one.scrollLeft = open[index] || 0; });
-    models.dataset.state = models.querySelector("[data-state]").dataset.state;
-  } catch { show("lost", "no answer"); }
-}
+let paused = false, left = 0, waiting = [], source = null, since = list.dataset.since;
 
 function cut(text, limit) { const all = Array.from(text.replace(/[\u0000-\u001f\u007f-\u009f]/g, "␣")); return all.length > limit ? all.slice(0, limit).join("") + "…" : all.join(""); }
 function make(tag, attributes, ...children) {
@@ -54,15 +31,18 @@ function draw() {
   if (paused || document.hidden || !waiting.length) return;
   const made = waiting.splice(0).slice(-SHOWN).reverse().map(sentence);
   latest.hidden = false;
-  if (list.contains(document.activeElement)) return;
   list.prepend(...made);
-  while (list.children.length > SHOWN) list.lastElementChild.remove();
+  /* Who has the focus on one keeps it. */
+  const others = [...list.children].filter(one => !one.contains(document.activeElement));
+  others.slice(SHOWN).forEach(one => one.remove());
 }
 function watch() {
-  const source = new EventSource(`${location.origin}/v1/scores?since=${list.dataset.since}`);
-  source.onopen = () => show("live", "live");
-  source.onerror = () => show("lost", "reconnecting …");
+  source?.close();
+  source = new EventSource(`${location.origin}/v1/scores?since=${since}`);
+  /* An answer that is no stream closes it for good: it is opened again by us. */
+  source.onerror = () => { if (source.readyState === EventSource.CLOSED) setTimeout(watch, AGAIN_MS); };
   source.addEventListener("outcome", event => {
+    since = event.lastEventId || since;
     const outcome = JSON.parse(event.data);
     if (!(outcome.claims || []).some(claim => claim.decision === "refuted")) return;
     waiting.push(outcome);
@@ -75,7 +55,7 @@ function watch() {
   });
 }
 pause.onclick = () => { paused = !paused; pause.setAttribute("aria-pressed", paused); pause.textContent = paused ? "Resume" : "Pause"; };
-setInterval(refresh, EVERY_MS);
 setInterval(draw, 700);
-document.addEventListener("visibilitychange", refresh);
+/* Of a stream that hung while the gateway did nobody knows whether it is still there. */
+document.addEventListener("answered", watch);
 watch();
