@@ -78,6 +78,9 @@ async def test_time_grows_as_the_length(engine, protocol):
     for name, text in TEXTS.items():
         taken = await seconds(engine, protocol, text(SHORT * TIMES))
         if taken > NOTICED:
+            # What is loaded at its first use is loaded now.
+            taken = await seconds(engine, protocol, text(SHORT * TIMES))
+        if taken > NOTICED:
             short = await seconds(engine, protocol, text(SHORT))
             assert taken < SLOWER * short, (
                 f"{name}: {short:.3f} s, and {taken:.3f} s of {TIMES} times as much"
