@@ -155,7 +155,15 @@ class Joiner(SupervisedTask):
         logged = await self._read(family, call, head, {part: body_of(read) for part, read in reads.items()})
         if logged is None:
             return None
-        ended = await family.record(logged, Caller(only=head.tenant), head.id)
+        caller = Caller(only=head.tenant)
+        try:
+            ended = await family.record(logged, caller, head.id)
+        except (TransientError, *FAULTS):
+            raise
+        except Exception as error:
+            logger.error("gateway.bug", key=key, error=repr(error), exc_info=True)
+            broken = Unreadable("unreadable", f"it cannot be recorded ({error!r})", head.id)
+            ended = await family.record(broken, caller, head.id)
         if isinstance(ended, Refused) and ended.passing:
             return ended
         if family.remembered:
@@ -241,6 +249,11 @@ class Joiner(SupervisedTask):
             call.again = time.time() + AGAIN_SECONDS
             logger.warning("gateway.joining", key=call.key, tenant=call.tenant, error=repr(error))
             return False
+        except Exception as error:
+            logger.error("gateway.bug", key=call.key, error=repr(error), exc_info=True)
+            call.tries += 1
+            call.again = time.time() + AGAIN_SECONDS * call.tries
+            return True
         return not (isinstance(ended, Refused) and ended.passing)
 
     async def _tidy(self, call: Call, ended: float) -> None:

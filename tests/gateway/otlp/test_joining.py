@@ -14,7 +14,8 @@ from tests.gateway.otlp.made import PROTOBUF, SPAN, TRACE, calls, logs, record, 
 from tests.runtime.conftest import eventually
 
 from groundwatch.gateway import joining
-from groundwatch.gateway.halves import STREAM
+from groundwatch.gateway.halves import STREAM, Call
+from groundwatch.gateway.intake import logged
 from groundwatch.gateway.otlp import receiver
 
 CALL = {
@@ -197,6 +198,36 @@ async def test_what_cannot_be_read_in_time_is_declined_and_others_go_on(gateway_
     ended = {event.answer: set(event.declined.values()) for event in await events(gateway, 2)}
     assert ended == {"A dog.": set(), "": {"unreadable"}}
     await eventually(lambda: nothing_waits(gateway, but=2), within=30)
+
+
+async def test_a_bug_over_one_call_holds_up_no_other(gateway_factory, monkeypatch):
+    read = logged.submission_of
+
+    def break_one(call: Any, *others: Any, **named: Any) -> Any:
+        if call.response_id == "chatcmpl-broken-aaaaaaaaaaaa":
+            raise ValueError("nobody has thought of this")
+        return read(call, *others, **named)
+
+    monkeypatch.setattr(logged, "submission_of", break_one)
+    gateway = await gateway_factory(logged_calls=QUICK)
+    for trace, kind in ((b"\x08" * 16, "broken"), (TRACE, "whole")):
+        request = messages()
+        for one in request.resource_logs[0].scope_logs[0].log_records:
+            one.trace_id = trace
+        await post(gateway, "/v1/logs", request)
+        called = span(CALL | {"gen_ai.response.id": f"chatcmpl-{kind}-aaaaaaaaaaaa"}, trace_id=trace)
+        await post(gateway, "/v1/traces", traces(called))
+    ended = {event.answer: set(event.declined.values()) for event in await events(gateway, 2)}
+    assert ended == {"A dog.": set(), "": {"unreadable"}}
+    await eventually(lambda: nothing_waits(gateway, but=2), within=30)
+
+
+async def test_halves_that_are_gone_meanwhile_are_no_bug(gateway_factory):
+    gateway = await gateway_factory()
+    joiner = gateway.service._joiner
+    joiner._halves.calls["otlp", "key"] = Call("otlp", "key", "default")
+    await joiner.look()
+    assert await joiner.join(joiner._families["otlp"], "key", []) is None
 
 
 async def test_a_call_has_a_bound(gateway_factory):

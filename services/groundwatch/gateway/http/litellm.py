@@ -17,11 +17,9 @@ from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.bodies import TooLarge, body_of
 from groundwatch.gateway.http.middleware import caller_of
 from groundwatch.gateway.http.replies import json, one_line, problem
+from groundwatch.gateway.intake.logged import NOT_LOST
 from groundwatch.gateway.intake.results import Recorded, Refused
 from groundwatch.gateway.intake.window import MAX_ERRORS
-
-NOT_LOST = frozenset({"failed", "tool_call"})
-"""Reasons of calls that have no answer to judge."""
 
 MOST_RECORDS = 10_000
 MOST_TOGETHER = 1_000_000
