@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from groundwatch.conversations.content import Message
+from groundwatch.conversations.content import MOST, Message
 from groundwatch.conversations.conversation import (
     Attributes,
     Conversation,
@@ -93,7 +93,7 @@ def read_log(
         at=number_of(at),
         inputs=messages if role else (),
         outputs=() if role else messages,
-        index=index if type(index) is int else 0,
+        index=index if type(index) is int and abs(index) < MOST else 0,
         library=library,
     )
 

@@ -230,6 +230,16 @@ async def test_halves_that_are_gone_meanwhile_are_no_bug(gateway_factory):
     assert await joiner.join(joiner._families["otlp"], "key", []) is None
 
 
+async def test_a_choice_may_have_any_number(gateway_factory):
+    gateway = await gateway_factory(logged_calls=QUICK)
+    text = '{"index": 1234567890123456789012, "message": {"role": "assistant", "content": "A dog."}}'
+    asking = record("gen_ai.user.message", {"content": "What is it?"})
+    await post(gateway, "/v1/logs", logs(asking, record("gen_ai.choice", text)))
+    await post(gateway, "/v1/traces", traces(span(CALL)))
+    (event,) = await events(gateway)
+    assert event.answer == "A dog."
+
+
 async def test_a_call_has_a_bound(gateway_factory):
     gateway = await gateway_factory(logged_calls={"join_wait": 3600.0})
     many = [record("gen_ai.user.message", {"content": f"{number}"}) for number in range(300)]

@@ -82,6 +82,7 @@ def _json(chance: random.Random) -> str:
         (
             "[" + "{}," * chance.choice((10, MANY)) + "{}]",
             "[" * 5_000,
+            '{"index": 1234567890123456789012, "message": {"role": "assistant", "content": "\\ud800"}}',
             "1\n" * MANY,
             '{"messages": [' + "[]," * MANY + "1]}",
             json.dumps([{"role": "user", "content": "x" * 100_000}] * 3),
