@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 MOST_VALUES = 200_000
 """Values of one text of JSON: of a response, of a call's messages."""
 
+FIELD_BYTES = 64
+"""What a field, or a value of JSON, takes of memory beside its content."""
+
 _PIECE = 64 * 1024
 _SEPARATORS = (b",", b":", b"[", b"{")
 

@@ -117,6 +117,25 @@ async def test_messages_of_grpc_are_counted(gateway_factory, stream):
     assert "10,000 responses" in (error.value.details() or "")
 
 
+async def test_what_comes_over_grpc_counts_among_what_all_requests_hold(gateway_factory):
+    limits = {"max_line": 10_000, "max_image_bytes": 10_000}
+    gateway = await gateway_factory(grpc_port=0, intake=limits, http={"max_receiving": 25_000})
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{gateway.service.grpc_port}") as channel:
+        export = channel.unary_unary("/opentelemetry.proto.collector.trace.v1.TraceService/Export")
+        for size in (4_000, 20_000, 30_000):
+            for number in range(3):
+                said_so = said(f"{size}-{number}".ljust(24, "a"), answer="x" * size)
+                sending = export(traces(span(said_so)).SerializeToString())
+                if size < 25_000:
+                    await sending
+                    continue
+                with pytest.raises(grpc.aio.AioRpcError) as error:
+                    await sending
+                assert error.value.code() is grpc.StatusCode.UNAVAILABLE
+                assert "of at most 25,000 together" in (error.value.details() or "")
+    assert len(await gateway.events()) == 6
+
+
 def test_repeats_are_remembered_in_bounded_memory():
     from groundwatch.conversations.conversation import Conversation
 

@@ -15,6 +15,7 @@ from groundwatch.gateway.access.access import Access
 from groundwatch.gateway.answers.search import AnswerSearch
 from groundwatch.gateway.budgets.budgets import Budgets
 from groundwatch.gateway.callers import Caller
+from groundwatch.gateway.http.bodies import Held
 from groundwatch.gateway.intake.admission import Admission
 from groundwatch.gateway.intake.elsewhere import with_uploaded
 from groundwatch.gateway.intake.intake import Intake
@@ -74,6 +75,7 @@ class GatewayCore:
         """Whether it goes down: it serves on, but no connection should outlast the answer."""
         self.bounds = limits(self.settings.intake)
         self.threads = Reading()
+        self.held = Held(self.settings.http.max_receiving)
         self.access = Access(self.settings)
         self.store = ImageStore(bus.js, bus.cold_images)
         self.erased = Erased(bus.js, on_image=self.store.forget)

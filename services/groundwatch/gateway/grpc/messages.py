@@ -13,7 +13,7 @@ from google.protobuf.message_factory import GetMessageClass
 from google.rpc import error_details_pb2, status_pb2
 
 from groundwatch.conversations.conversation import ImageUrl
-from groundwatch.counting import TooLong, count_fields
+from groundwatch.counting import FIELD_BYTES, TooLong, count_fields
 from groundwatch.events import ResponseScored
 from groundwatch.gateway.access.access import Access, host_of
 from groundwatch.gateway.callers import Caller
@@ -115,7 +115,7 @@ class Failure(Exception):
         raise AssertionError
 
 
-NO_MESSAGE = Failure("invalid", "is no message of this call: it does not decode")
+NO_MESSAGE = ("invalid", "is no message of this call: it does not decode")
 
 
 def failure_of(refused: Refused, prefix: str = "") -> Failure:
@@ -140,11 +140,13 @@ MOST_FIELDS = 200_000
 MOST_RESPONSES = 10_000
 
 
-def weigh(data: bytes, form: Descriptor) -> None:
-    """Raises `TooLong` for a message that holds too much, `InputError` for what is none."""
+def weigh(data: bytes, form: Descriptor) -> int:
+    """How many bytes a message will take. Raises `TooLong` for one that holds too much, `InputError` for what
+    is none."""
     fields, responses = count_fields(data, form, _RESPONSE, MOST_FIELDS)
     if fields > MOST_FIELDS or responses > MOST_RESPONSES:
         raise TooLong(f"holds more than {MOST_RESPONSES:,} responses, or {MOST_FIELDS:,} fields")
+    return len(data) + fields * FIELD_BYTES
 
 
 def submission(sent: pb.Response, caller: Caller, bounds: Limits) -> Submission | Refused:

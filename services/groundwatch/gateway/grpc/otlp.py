@@ -37,7 +37,7 @@ def add_to_server(receiver: Receiver, access: Access, server: grpc.aio.Server) -
 
 
 def weigh(data: bytes, form: Descriptor) -> int:
-    """Raises `InputError`, `TooLong`."""
+    """How many bytes a request will take. Raises `InputError`, `TooLong`."""
     return decoding.weigh(data, decoding.PROTOBUF, form)
 
 

@@ -24,6 +24,7 @@ from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
 from groundwatch.gateway.grpc.generated.monitor_pb2_grpc import add_MonitorServiceServicer_to_server
 from groundwatch.gateway.grpc.messages import NO_MESSAGE, Context, Failure, caller_of
 from groundwatch.gateway.grpc.monitor import Monitor
+from groundwatch.gateway.http.bodies import Held, Share, holding
 from groundwatch.gateway.intake.reading import SMALL, Reading
 from groundwatch.gateway.otlp.receiver import Receiver
 from groundwatch.runtime.services.tasks import SupervisedTask
@@ -67,6 +68,7 @@ class GrpcServer:
             calls=settings.grpc.calls,
             timeout=settings.http.body_timeout,
             limit=settings.intake.max_line,
+            held=self._core.held,
             weigh=messages.weigh,
             reading=self._core.threads,
         )
@@ -76,6 +78,7 @@ class GrpcServer:
             calls=otlp.CALLS,
             timeout=settings.http.body_timeout,
             limit=settings.logged_calls.max_batch,
+            held=self._core.held,
             weigh=otlp.weigh,
             reading=self._core.threads,
         )
@@ -188,15 +191,18 @@ class Admission(grpc.aio.ServerInterceptor):
         calls: int,
         timeout: float,
         limit: int,
-        weigh: Callable[[bytes, Descriptor], object],
+        held: Held,
+        weigh: Callable[[bytes, Descriptor], int],
         reading: Reading,
     ) -> None:
         """`calls` with a message of at most `limit` bytes are under way at once; each message must be there
-        after `timeout` seconds. `weigh` raises `InputError` for one that holds too much."""
+        after `timeout` seconds. `weigh` says how many bytes it will take of what is `held`, and raises
+        `InputError` for one that holds too much."""
         self._prefixes = tuple(f"/{service}/" for service in services)
         self._limit = limit
         self._access = access
         self._timeout = timeout
+        self._held = held
         self._weigh = weigh
         self._reading = reading
         self._calls = asyncio.Semaphore(calls)
@@ -213,18 +219,31 @@ class Admission(grpc.aio.ServerInterceptor):
         need = CALLS[method]
         form = descriptor_pool.Default().FindMethodByName(method[1:].replace("/", ".")).input_type  # type: ignore[no-untyped-call]
 
-        def read(data: bytes) -> Any:
-            """The message, or why it is none."""
+        def weigh(data: bytes) -> int:
+            """How many bytes the message will take. Raises `Failure`."""
             if len(data) > self._limit:
                 message = f"the message has {len(data)} bytes; at most {self._limit} are taken"
-                return Failure("too_large", message, code=grpc.StatusCode.RESOURCE_EXHAUSTED)
+                raise Failure("too_large", message, code=grpc.StatusCode.RESOURCE_EXHAUSTED)
             try:
-                self._weigh(data, form)
-                return handler.request_deserializer(data)
+                return self._weigh(data, form)
             except TooLong as error:
-                return Failure("too_large", f"the message {error}")
-            except (InputError, DecodeError):
-                return NO_MESSAGE
+                raise Failure("too_large", f"the message {error}") from error
+            except InputError as error:
+                raise Failure(*NO_MESSAGE) from error
+
+        def decode(data: bytes) -> Any:
+            try:
+                return handler.request_deserializer(data)
+            except DecodeError as error:
+                raise Failure(*NO_MESSAGE) from error
+
+        def read(data: bytes) -> Any:
+            """One message of a stream, or why it is none."""
+            try:
+                weigh(data)
+                return decode(data)
+            except Failure as error:
+                return error
 
         async def checked(context: Context) -> None:
             try:
@@ -232,32 +251,38 @@ class Admission(grpc.aio.ServerInterceptor):
             except NotAllowed as error:
                 await Failure(error.reason, error.message, error.field).end(context)
 
-        async def message(requests: AsyncIterator[bytes], context: Context) -> Any:
+        async def message(requests: AsyncIterator[bytes], context: Context, share: Share) -> Any:
             try:
                 async with asyncio.timeout(self._timeout):
                     data = await anext(requests)
-            except TimeoutError:
-                got = Failure("slow", f"the call's message was not there after {self._timeout:g} s")
-            except StopAsyncIteration:
-                got = Failure("invalid", "the call has no message")
-            else:
+                if len(data) <= SMALL:
+                    share.hold(weigh(data))
+                    return decode(data)
+                share.hold(len(data))
                 sender = caller_of(self._access, context).sender
-                try:
-                    small = len(data) <= SMALL
-                    got = read(data) if small else await self._reading.run(sender, read, data)
-                except TransientError as error:
-                    got = Failure("unavailable", str(error))
-            return await got.end(context) if isinstance(got, Failure) else got
+                share.hold(await self._reading.run(sender, weigh, data))
+                return await self._reading.run(sender, decode, data)
+            except Failure as error:
+                ended = error
+            except TransientError as error:
+                ended = Failure("unavailable", str(error))
+            except TimeoutError:
+                ended = Failure("slow", f"the call's message was not there after {self._timeout:g} s")
+            except StopAsyncIteration:
+                ended = Failure("invalid", "the call has no message")
+            return await ended.end(context)
 
         async def one(requests: AsyncIterator[bytes], context: Context) -> Any:
             await checked(context)
             async with self._calls:
-                return await handler.unary_unary(await message(requests, context), context)
+                with holding(self._held) as share:
+                    return await handler.unary_unary(await message(requests, context, share), context)
 
         async def many(requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[Any]:
             await checked(context)
             async with self._calls:
-                asked = await message(requests, context)
+                with holding(self._held) as share:
+                    asked = await message(requests, context, share)
             async for answer in handler.unary_stream(asked, context):
                 yield answer
 

@@ -105,9 +105,7 @@ class HttpApi:
         app.router.redirect_slashes = False
         app.router.default = known_alone(app.router.default)
         limits = self._core.settings.http
-        receiving = Receiving(
-            app, limits.max_receiving, timeout=limits.body_timeout, min_rate=limits.min_rate
-        )
+        receiving = Receiving(app, self._core.held, timeout=limits.body_timeout, min_rate=limits.min_rate)
         settings = self._core.settings
         hosts = [*settings.hosts, settings.host]
         if own := urlsplit(settings.login.url).hostname:

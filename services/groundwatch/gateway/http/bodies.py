@@ -89,11 +89,19 @@ class TooMuchHeld(TransientError):
     """What all requests together hold has come to its bound: this one is to come again."""
 
 
-class Share:
-    """What one request holds of the bytes that all may hold: those being received or worked at."""
+class Held:
+    """The bytes that all requests together hold, over HTTP and gRPC: at most `limit`."""
 
-    def __init__(self, receiving: "Receiving") -> None:
-        self._all = receiving
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.held = 0
+
+
+class Share:
+    """What one request holds of them: what is being received or worked at."""
+
+    def __init__(self, held: Held) -> None:
+        self._all = held
         self._held = 0
 
     def hold(self, size: int) -> None:
@@ -109,22 +117,30 @@ class Share:
             raise TooMuchHeld(f"requests hold {held:,} bytes already, of at most {limit:,} together")
 
 
-class Receiving:
-    """Gives every request its share of `limit` bytes, and cuts those whose sender is too slow."""
+@contextlib.contextmanager
+def holding(held: Held) -> Iterator[Share]:
+    """A share that holds nothing any more at the end of the block."""
+    share = Share(held)
+    try:
+        yield share
+    finally:
+        share.hold(0)
 
-    def __init__(self, app: ASGIApp, limit: int, *, timeout: float, min_rate: int) -> None:
+
+class Receiving:
+    """Gives every request its share of what is `held`, and cuts those whose sender is too slow."""
+
+    def __init__(self, app: ASGIApp, held: Held, *, timeout: float, min_rate: int) -> None:
         """Over `timeout` seconds of waiting for a body, `min_rate` bytes a second must come."""
         self._app = app
         self._timeout = timeout
         self._least = max(1.0, min_rate * timeout)
-        self.limit = limit
-        self.held = 0
+        self._held = held
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        share = scope.setdefault("state", {})["share"] = Share(self)
         clock = asyncio.get_running_loop().time
         more = True
         waited = 0.0
@@ -150,10 +166,9 @@ class Receiving:
                     return message
             return await receive()
 
-        try:
+        with holding(self._held) as share:
+            scope.setdefault("state", {})["share"] = share
             await self._app(scope, timed, send)
-        finally:
-            share.hold(0)
 
 
 def share_of(request: Request) -> Share:

@@ -19,7 +19,7 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from groundwatch.conversations.conversation import Attributes
-from groundwatch.counting import MOST_VALUES, TooLong, count_fields, count_values
+from groundwatch.counting import FIELD_BYTES, MOST_VALUES, TooLong, count_fields, count_values
 from groundwatch.errors import InputError
 
 R = TypeVar("R", ExportTraceServiceRequest, ExportLogsServiceRequest)
@@ -36,9 +36,6 @@ MOST_JSON = 400_000
 
 MOST_ITEMS = 50_000
 """Spans, or log records, of a request."""
-
-FIELD_BYTES = 64
-"""What a field takes of memory beside its content."""
 
 SMALLER = "send smaller batches"
 
