@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import hashlib
 from pathlib import Path
 from typing import Any
@@ -407,3 +408,29 @@ async def test_what_only_the_archive_has_is_told_before_and_gone_after(
     assert stores.archive.store.search([stays.key.encode()]) != []
     [left] = [read.subject async for read in read_stream(bus.js, f"KV_{CACHE_BUCKET}")]
     assert keys_of(stays).split(".")[1] in left
+
+
+@pytest.mark.parametrize("whole", [False, True])
+async def test_a_dead_letter_of_what_was_sent_goes_with_its_image(
+    bus: Bus, clean_streams: None, stores: Stores, whole: bool
+):
+    data, others = b"an image that only a dead letter brought" * 9, b"an image of somebody else" * 9
+    sha256, other = await keep(bus, data), await keep(bus, others)
+    for name, brought in (("r-dead", data), ("r-other", others)):
+        sent = {
+            "id": name,
+            "tenant": "acme" if name == "r-dead" else "other",
+            "images": [{"base64": base64.b64encode(brought).decode()}, "data:image/png;base64,eA=="],
+        }
+        await put(
+            bus,
+            subject_of("dead", "gateway", LIVE, response(name).key),
+            msgspec.json.encode(sent),
+            **{HEADER_ORIGIN: f"gw.intake.{sent['tenant']}"},
+        )
+    wanted = subject(None if whole else "r-dead", "acme", None)
+    done = await Eraser(bus.js, wanted, stores, wait=5).erase(verify=True)
+    assert (done.counts["images"], done.counts[DEAD]) == (1, 1)
+    assert done.proof is not None and done.proof.holds
+    assert await ImageStore(bus.js).stored(sha256) is None
+    assert await ImageStore(bus.js).stored(other) is not None

@@ -301,3 +301,36 @@ async def test_an_image_that_has_left_the_object_store(
     (tmp_path / "archive" / "images" / name).write_bytes(b"x")
     assert (await gateway.http.get(f"/v1/images/{name}")).status_code == 503
     assert (await gateway.http.get(f"/v1/images/{'0' * 64}")).status_code == 404
+
+
+def inline(data: bytes) -> dict[str, str]:
+    return {"base64": base64.b64encode(data).decode()}
+
+
+@pytest.mark.parametrize(
+    ("second", "changes"),
+    [
+        (b"no image at all", {}),
+        (None, {"protocols": ["vibes"]}),
+        (None, {"id": "taken"}),
+    ],
+)
+@pytest.mark.parametrize("bulk", [False, True])
+async def test_what_is_refused_leaves_no_image(gateway, pictures, response, second, changes, bulk):
+    taken = await gateway.http.post("/v1/responses", json=response(id="taken", answer="Another one."))
+    assert taken.status_code == 202
+    data = pictures.encoded("PNG")
+    given = [inline(data)] + ([inline(second)] if second else [])
+    sent = response(images=given, **({"id": "refused"} | changes))
+    if bulk:
+        headers = {"Content-Type": "application/x-ndjson"}
+        reply = await gateway.http.post("/v1/responses", content=json.dumps(sent) + "\n", headers=headers)
+        assert reply.json()["refused"] == 1, reply.text
+    else:
+        reply = await gateway.http.post("/v1/responses", json=sent)
+        assert reply.status_code in (409, 422), reply.text
+    assert (await gateway.http.get(f"/v1/images/{sha256(data)}")).status_code == 404
+    # The same, put right, is recorded with its image.
+    right = await gateway.http.post("/v1/responses", json=response(id="right", images=[inline(data)]))
+    assert right.status_code == 202
+    assert (await gateway.http.get(f"/v1/images/{sha256(data)}")).status_code == 200

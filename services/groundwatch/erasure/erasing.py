@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import getpass
+import hashlib
 import re
 import socket
 import time
@@ -48,7 +50,15 @@ from groundwatch.runtime.stores import repeats, tombstones
 from groundwatch.runtime.stores.cache import keys_of, scope_of
 from groundwatch.runtime.stores.exports import registered
 from groundwatch.runtime.stores.images import IMAGES_STREAM, ImageStore, image_subject, images_in
-from groundwatch.topology import CACHE_BUCKET, IMAGES_BUCKET, OUTCOMES, RESPONSES
+from groundwatch.topology import (
+    CACHE_BUCKET,
+    DEAD,
+    IMAGES_BUCKET,
+    INTAKE,
+    OUTCOMES,
+    RESPONSES,
+    RETRY,
+)
 from groundwatch.topology.partitions import kind_of, streams_of_kind
 
 _DIGEST = re.compile(r"[0-9a-f]{32}")
@@ -62,6 +72,9 @@ KEYS = 10_000
 
 TOKENS = 1_000
 """Tokens of the cache that a tombstone remembers."""
+
+SENT = (INTAKE, DEAD, RETRY)
+"""Streams of which a message may be a response as it was sent."""
 
 INDEX_SECONDS = 180.0
 """A nats-server writes the index of a stream's subjects anew every 120 to 150 seconds (2.15.1, measured)."""
@@ -253,6 +266,8 @@ class Eraser:
         if one.key:
             self._keys.add(one.key)
         self._images |= images_in(one.data)
+        if kind_of(one.stream) in SENT:
+            self._images |= images_sent(one.data)
         if one.data and len(self._sample) < SAMPLE:
             self._sample.append(one)
         if kind_of(one.stream) == RESPONSES and one.key not in self._responses and one.data:
@@ -361,6 +376,23 @@ def _who() -> str:
         return f"{getpass.getuser()}@{socket.gethostname()}"
     except (KeyError, OSError):
         return socket.gethostname()
+
+
+def images_sent(data: bytes) -> set[str]:
+    """The digests of images that a response brought which was sent and perhaps not recorded."""
+    try:
+        sent = msgspec.json.decode(data)
+    except UNDECODED:
+        return set()
+    given = sent.get("images") if isinstance(sent, dict) else None
+    found = set()
+    for image in given if isinstance(given, list) else ():
+        text = image.get("base64") if isinstance(image, dict) else image
+        if isinstance(text, str):
+            with contextlib.suppress(ValueError):
+                brought = base64.b64decode(text.partition("base64,")[2] or text, validate=True)
+                found.add(hashlib.sha256(brought).hexdigest())
+    return found
 
 
 CACHE_STREAM = f"KV_{CACHE_BUCKET}"

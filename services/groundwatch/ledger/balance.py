@@ -7,8 +7,9 @@ import msgspec
 
 
 class LostResponses(msgspec.Struct, frozen=True, kw_only=True):
-    """Responses that were recorded and are nowhere any more, though no erasure removed them and they are too
-    young for retention: their sequences in the stream, and the UTC day of what was stored before them."""
+    """Responses that were recorded and that their stream has no more, though no erasure removed them and they
+    are neither cold nor old enough for retention: their sequences, and the UTC day of what was stored before
+    them."""
 
     stream: str
     first: int

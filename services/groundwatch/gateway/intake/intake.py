@@ -9,7 +9,7 @@ knows.
 import asyncio
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, get_args
 
 import msgspec
@@ -24,6 +24,7 @@ from groundwatch.gateway.intake.known_ids import KnownIds
 from groundwatch.gateway.intake.left_out import LeftOut
 from groundwatch.gateway.intake.results import Reason, Recorded, Refused, bounded
 from groundwatch.gateway.intake.submissions import Attachments, Submission
+from groundwatch.keys import in_partition
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import Stage
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, Receipt, Stored
@@ -87,15 +88,16 @@ class Intake:
     async def record(self, submission: Submission, *, timeout: float = 0.0) -> Recorded | Refused:
         """Record a response. Faults that pass are tried again for `timeout` seconds."""
         deadline = time.monotonic() + timeout
-        stored = await self._with_images(submission, deadline)
+        stored = await self._with_images(submission, deadline, self._against)
+        ended: Ready | Recorded | Refused
         if isinstance(stored, Refused):
-            return self.refuse(stored)
-        response, left_out = stored
-        ready = await self.prepare(response, left_out, submission.declined)
-        ended: Ready | Recorded | Refused = ready
-        if isinstance(ready, Ready):
-            left = max(0.0, deadline - time.monotonic())
-            ended = await self.finish(ready, await self.send(ready), timeout=left)
+            ended = self.refuse(stored)
+        else:
+            response, left_out = stored
+            ended = ready = await self.prepare(response, left_out, submission.declined)
+            if isinstance(ready, Ready):
+                left = max(0.0, deadline - time.monotonic())
+                ended = await self.finish(ready, await self.send(ready), timeout=left)
         assert not isinstance(ended, Ready)
         conflicts = isinstance(ended, Refused) and ended.reason == "conflict"
         if conflicts and submission.is_lenient and submission.varies:
@@ -108,15 +110,25 @@ class Intake:
 
         Nothing is sampled out: who asks wants the answer judged.
         """
-        with_images = await self._with_images(question, 0.0)
+
+        def said_of(response: ResponseRecorded) -> QuestionAsked:
+            protocols = self._protocols(response)
+            response = msgspec.structs.replace(response, protocols=protocols, recorded_at=0.0)
+            return QuestionAsked(response=response, strategy=strategy)
+
+        async def against(response: ResponseRecorded) -> Refused | None:
+            return self._unknown(response) or await self._conflict(
+                ASKED, response, digest_of(said_of(response))
+            )
+
+        with_images = await self._with_images(question, 0.0, against)
         if isinstance(with_images, Refused):
             return self.refuse(with_images)
         stored, _ = with_images
         if refused := self._unknown(stored):
             return self.refuse(refused)
-        response = msgspec.structs.replace(stored, protocols=self._protocols(stored), recorded_at=0.0)
-        said = QuestionAsked(response=response, strategy=strategy)
-        said_digest = digest_of(said)
+        said = said_of(stored)
+        response, said_digest = said.response, digest_of(said)
         try:
             async with bounded():
                 response = msgspec.structs.replace(
@@ -188,6 +200,21 @@ class Intake:
             case False:
                 return self.refuse(_conflict(response))
         return None
+
+    async def _against(self, response: ResponseRecorded) -> Refused | None:
+        """What `prepare` and the stream would refuse a response for, before its images are stored."""
+        said_digest = digest_of(_unspanned(msgspec.structs.replace(response, recorded_at=0.0)))
+        return self._unknown(response) or await self._conflict(RESPONSES, response, said_digest)
+
+    async def _conflict(self, stream: str, response: ResponseRecorded, digest: str) -> Refused | None:
+        """Whether the id is taken, as the index or the stream knows it. Raises `TransientError`."""
+        same = self._known.is_same(stream, response.key, digest)
+        if same is None:
+            key = in_partition(response.key, await self.placing.partition(response.key))
+            place = ("recorded", LIVE) if stream == RESPONSES else ("asked", LIVE, Stage.CAPTIONING.value)
+            headers = await self._bus.headers_of(stream, subject_of(*place, key))
+            same = headers is None or headers.get(HEADER_DIGEST) == digest
+        return None if same else _conflict(response)
 
     async def prepare(
         self, response: ResponseRecorded, left_out: Sequence[str] = (), declined: str = ""
@@ -299,16 +326,23 @@ class Intake:
         return refused
 
     async def _with_images(
-        self, submission: Submission, deadline: float
+        self,
+        submission: Submission,
+        deadline: float,
+        against: Callable[[ResponseRecorded], Awaitable[Refused | None]],
     ) -> tuple[ResponseRecorded, tuple[str, ...]] | Refused:
         """The response with its images stored, and the reasons for what is left out; faults that pass are
-        tried again until `deadline`."""
+        tried again until `deadline`. `against` says why a response is refused, whose images it names."""
         response, stored = submission.response, None
+
+        async def refusal(digests: tuple[str, ...]) -> Refused | None:
+            return await against(msgspec.structs.replace(response, images=digests))
+
         try:
             async with bounded():
                 while stored is None or isinstance(stored, Refused):
                     try:
-                        stored = self.gone(response) or await self.attachments.digests(submission)
+                        stored = self.gone(response) or await self.attachments.digests(submission, refusal)
                     except TransientError as error:
                         stored = Refused(id=response.id, reason="unavailable", message=str(error))
                     if isinstance(stored, Refused):

@@ -5,7 +5,7 @@ import base64
 import binascii
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from itertools import count, repeat
 from typing import Annotated, Any
@@ -248,10 +248,14 @@ class Attachments:
         await self._checks.close()
 
     async def store(self, given: bytes | Encoded, sender: str) -> StoredImage:
-        """Check and store. Senders take turns.
+        """Check and store. Raises `InputError` that says what is wrong with it, `TransientError` when it
+        cannot be stored."""
+        image = await self._check(given, sender)
+        await self._put(image)
+        return image
 
-        Raises `InputError` that says what is wrong with it, `TransientError` when it cannot be stored.
-        """
+    async def _check(self, given: bytes | Encoded, sender: str) -> StoredImage:
+        """Senders take turns."""
         try:
             data = given if isinstance(given, bytes) else partial(self._decode, given)
             image = await self._checks.check(data, sender)
@@ -263,20 +267,26 @@ class Attachments:
         if self._erased.any_image((image.sha256,)):
             self._metrics.images.labels("refused").inc()
             raise InputError(f"this image was erased, and {NOT_AGAIN}")
+        return image
+
+    async def _put(self, image: StoredImage) -> None:
         new = await self._store.put(image)
         self._metrics.images.labels("stored" if new else "known").inc()
-        return image
 
     def known(self, images: Sequence[Attachment]) -> bool:
         """Whether all are digests seen before, so that nothing must be waited for."""
         return all(isinstance(image, str) and self._store.seen(image) for image in images)
 
-    async def digests(self, submission: Submission) -> Stored | Refused:
-        """Store what came as bytes, look up the rest, and last fetch what is elsewhere, side by side.
+    async def digests(
+        self, submission: Submission, refusal: Callable[[tuple[str, ...]], Awaitable[Refused | None]]
+    ) -> Stored | Refused:
+        """Check what came as bytes, look up the rest, and last fetch what is elsewhere, side by side. What is
+        new is stored when all of it is right, and `refusal` knows nothing against it: what is refused leaves
+        no image.
 
         Raises `TransientError` as `store` does.
         """
-        found: dict[int, str | Refused] = {}
+        found: dict[int, str | StoredImage | Refused] = {}
         name, sender = submission.response.id, submission.sender
         elsewhere: list[tuple[int, ImageUrl]] = []
         for index, given in enumerate(submission.images):
@@ -292,15 +302,26 @@ class Attachments:
                 return ended
             found[index] = ended
         every = [found[index] for index in range(len(submission.images))]
-        return Stored(
-            images=tuple(one for one in every if isinstance(one, str)),
+        stored = Stored(
+            images=tuple(
+                one if isinstance(one, str) else one.sha256 for one in every if not isinstance(one, Refused)
+            ),
             left_out=tuple(one.left_out for one in every if isinstance(one, Refused)),
         )
+        given_here = [one for one in every if isinstance(one, StoredImage)]
+        new = not all(self._store.seen(image.sha256) for image in given_here)
+        if new and (refused := await refusal(stored.images)) is not None:
+            return refused
+        for image in given_here:
+            await self._put(image)
+        return stored
 
-    async def _one(self, given: str | bytes | Encoded, sender: str, index: int, name: str) -> str | Refused:
+    async def _one(
+        self, given: str | bytes | Encoded, sender: str, index: int, name: str
+    ) -> str | StoredImage | Refused:
         try:
             if not isinstance(given, str):
-                return (await self.store(given, sender)).sha256
+                return await self._check(given, sender)
         except ImageError as error:
             return wrong_image(index, str(error), name, left_out=error.reason)
         except InputError as error:
@@ -310,15 +331,15 @@ class Attachments:
         missing = f"no image {given} is stored: send it to /v1/images first"
         return wrong_image(index, missing, name, "image_missing", "image_missing")
 
-    async def _fetch(self, image: ImageUrl, sender: str, index: int, name: str) -> str | Refused:
-        """The digest of the image there, which is stored then. Raises `TransientError` as `store` does."""
+    async def _fetch(self, image: ImageUrl, sender: str, index: int, name: str) -> StoredImage | Refused:
+        """The image that is there. Raises `TransientError` as `store` does."""
         if refusal := self._fetcher.refusal(image.url):
             return wrong_image(index, refusal, name, "image_not_allowed", NOT_ALLOWED)
         reason: Reason = "image_not_fetched"
         try:
             async with self._fetcher.fetched(image.url, sender, most=self._limits.max_image_bytes) as data:
                 reason = "image"
-                return (await self.store(data, sender)).sha256
+                return await self._check(data, sender)
         except ImageError as error:
             return wrong_image(index, str(error), name, reason, error.reason)
         except InputError as error:

@@ -1,0 +1,325 @@
+"""Erasures that are interrupted, and files that are damaged afterwards: what the audit says of both.
+
+Each round is a server and an archive of its own. What is recorded, cooled and erased, where an erasure dies
+and who takes it up, and which file is damaged and how, follows from the seed alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import shutil
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from groundwatch.archive.archive import Archive
+from groundwatch.archive.cold import ColdEvents
+from groundwatch.archive.events import Events
+from groundwatch.archive.messages import Message
+from groundwatch.archive.query import Session
+from groundwatch.archive.rows import rows_after
+from groundwatch.erasure import erasing, retention
+from groundwatch.erasure.finding import Stores, subject
+from groundwatch.errors import GroundwatchError
+from groundwatch.events import OutcomeKind, ResponseRecorded
+from groundwatch.ledger.ledger import audit
+from groundwatch.ledger.proof import LedgerProof, prove
+from groundwatch.runtime.delivery import outcomes
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.outcomes import recorded, without_score
+from groundwatch.runtime.delivery.overwriting import delete
+from groundwatch.runtime.delivery.provisioning import provision
+from groundwatch.runtime.delivery.streams import position_of, read_stream
+from groundwatch.runtime.local.servers import NatsServer
+from groundwatch.runtime.settings import ArchiveSettings, NatsSettings, RetentionSettings
+from groundwatch.topology import OUTCOMES, RESPONSES
+
+TENANTS = ("acme", "borealis", "calder")
+KINDS = ("nothing", "block", "events", "outcomes", "log")
+
+
+class Died(Exception):
+    """An erasure was killed here."""
+
+
+class Round:
+    """One server, one archive, and what must be in them."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.kind = KINDS[seed % len(KINDS)]
+        self.forbidden: list[str] = []
+        self.interrupted = 0
+        self._folder = folder
+        self._server = NatsServer(folder / "nats")
+        self._place = folder / "archive"
+        self._live: dict[str, ResponseRecorded] = {}
+        self._erased = self._number = 0
+        self._stores = Stores(archive=Archive(str(self._place)), events=Events(str(self._place)))
+
+    async def run(self) -> None:
+        await self._server.start()
+        try:
+            async with self._connected() as self._bus:
+                await provision(self._bus.js)
+                for _ in range(self.chance.randint(3, 6)):
+                    await self._record(self.chance.randint(5, 15))
+                    for step in self.chance.sample([self._cool, self._erase, self._audit, self._erase], 3):
+                        await step()
+                if self.kind in ("events", "outcomes", "log"):
+                    await self._cool()
+                self._check("before", await self._prove(), [])
+                damaged = self._damaged()
+            if damaged is not None:
+                await self._damage(*damaged)
+        finally:
+            await self._server.stop()
+
+    @contextlib.asynccontextmanager
+    async def _connected(self) -> AsyncIterator[Bus]:
+        bus = Bus(NatsSettings(url=self._server.url), name="damage")
+        await bus.connect()
+        try:
+            yield bus
+        finally:
+            await bus.close()
+
+    async def _record(self, number: int) -> None:
+        for _ in range(number):
+            self._number += 1
+            event = ResponseRecorded(
+                id=f"r{self._number}",
+                tenant=self.chance.choice(TENANTS),
+                model="heron",
+                answer=f"Answer {self._number}: " + "a red ball, " * self.chance.randint(1, 40),
+                protocols=("faithscore", "valor")[: self.chance.randint(1, 2)],
+                recorded_at=time.time(),
+            )
+            await self._bus.create(recorded(event))
+            for protocol in event.protocols:
+                kind = self.chance.choice((OutcomeKind.SCORED, OutcomeKind.UNSCORED, OutcomeKind.DECLINED))
+                reason = "" if kind is OutcomeKind.SCORED else "refused"
+                outcome = without_score(event, protocol, kind, reason)
+                scored = msgspec.structs.replace(outcome, scored_at=time.time())
+                await self._bus.create(outcomes.outgoing(scored))
+            self._live[event.id] = event
+
+    async def _cool(self) -> None:
+        """Archive all that there is, and let a part of it leave."""
+        share = self.chance.random()
+        for stream in (RESPONSES, OUTCOMES):
+            at = await position_of(self._bus.js, stream)
+            table = self._stores.events
+            assert table is not None and self._stores.archive is not None
+            position = table.snapshot().position(at.created, stream)
+            reads = [read async for read in read_stream(self._bus.js, stream, start_sequence=position + 1)]
+            rows = [Message(stream=stream, created=at.created, read=read) for read in reads]
+            table.begin()
+            table.add(rows, created=at.created, position=at.last, stream=stream)
+            if stream == OUTCOMES:
+                archive = self._stores.archive
+                archive.begin()
+                position = archive.snapshot().position(at.created)
+                archive.add(
+                    [row async for row in rows_after(self._bus, at, position)],
+                    created=at.created,
+                    position=at.last,
+                )
+            gone = at.first + round((at.last + 1 - at.first) * share)
+            await delete(self._bus.js, stream, range(at.first, gone))
+
+    async def _erase(self) -> None:
+        """Erase something; mostly it dies on the way, and this or another erasure goes on."""
+        if not self._live:
+            return
+        one = self.chance.choice(list(self._live.values()))
+        whole = self.chance.random() < 0.2
+        wanted = subject(None if whole else one.id, one.tenant, None)
+        if self.chance.random() < 0.7:
+            await self._die(wanted, self.chance.randint(0, 3))
+            if self.chance.random() < 0.3:
+                await self._audit(settled=False)
+            match self.chance.choice(("same", "tenant", "retention")):
+                case "tenant":
+                    whole, wanted = True, subject(None, one.tenant, None)
+                case "retention":
+                    await retention.enforce(self._bus.js, RetentionSettings(), self._stores)
+        await erasing.Eraser(self._bus.js, wanted, self._stores, wait=0).erase()
+        theirs = [name for name, event in self._live.items() if event.tenant == one.tenant]
+        gone = theirs if whole else [one.id]
+        for name in gone:
+            del self._live[name]
+        self._erased += len(gone)
+        if whole:
+            # Its tenant is taken again: retention would remove what comes.
+            await erasing.tombstones.lift(self._bus.js, "tenant", wanted.name)
+
+    async def _die(self, wanted: Any, after: int) -> None:
+        """An erasure that is killed after so many of its removals, hot and cold."""
+        left, before = after, (erasing.overwrite, Events.erase)
+
+        def count() -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise Died
+
+        async def overwrite(js: Any, stream: str, sequences: Any) -> int:
+            count()
+            # Half of them.
+            several = list(sequences)
+            removed = await before[0](js, stream, several[: (len(several) + 1) // 2])
+            if len(several) > 1:
+                raise Died
+            return removed
+
+        def erase(table: Events, order: Any) -> int:
+            count()
+            return before[1](table, order)
+
+        erasing.overwrite, Events.erase = overwrite, erase  # type: ignore[assignment, method-assign]
+        try:
+            await erasing.Eraser(self._bus.js, wanted, self._stores, wait=0).erase()
+        except Died:
+            self.interrupted += 1
+        finally:
+            erasing.overwrite, Events.erase = before  # type: ignore[method-assign]
+
+    @property
+    def _cold(self) -> ColdEvents:
+        return ColdEvents(ArchiveSettings(url=str(self._place)))
+
+    async def _audit(self, *, settled: bool = True) -> None:
+        ledger = await audit(self._bus.js, cold=self._cold)
+        if settled and not ledger.balanced:
+            self.forbidden.append(f"audit: {ledger.standing}, {ledger.lost_responses}")
+
+    async def _prove(self) -> LedgerProof:
+        return await prove(self._bus.js, cold=self._cold)
+
+    def _check(self, when: str, proof: LedgerProof, lost: list[str]) -> None:
+        """Compare with what must be there; `lost` are files of the archive that must be told."""
+        ledger = proof.ledger
+        counted = (ledger.responses, ledger.erased, ledger.balanced, len(ledger.lost_responses))
+        if counted != (wanted := (len(self._live), self._erased, True, 0)):
+            self.forbidden.append(f"{when}: responses, erased, balanced, lost are {counted}, not {wanted}")
+        if proof.differences:
+            self.forbidden.append(f"{when}: {[one.describe() for one in proof.differences]}")
+        if (told := [file.path for file in proof.lost_files]) != lost:
+            self.forbidden.append(f"{when}: {told} are told as lost, and {lost} are")
+
+    def _damaged(self) -> tuple[Path, Callable[[bytes], bytes | None]] | None:
+        """Which file is damaged, and how."""
+        cut = self.chance.random()
+        harms: list[Callable[[bytes], bytes | None]] = [
+            lambda data: None,
+            lambda data: data[: int(len(data) * cut)],
+            lambda data: bytes(len(data)),
+        ]
+        match self.kind:
+            case "block":
+                files = sorted(self._folder.glob(f"nats/**/streams/{RESPONSES}/msgs/*.blk"))
+                harms = harms[1:]
+            case "events":
+                files = sorted(self._place.glob("events/stream=*/**/*.parquet"))
+            case "outcomes":
+                files = sorted(self._place.glob("day=*/*.parquet"))
+            case "log":
+                files, harms = sorted(self._place.glob("events/_delta_log/*.json")), harms[1:]
+            case _:
+                return None
+        named = {
+            file.path
+            for table in (self._stores.archive, self._stores.events)
+            if table
+            for file in table.snapshot().files()
+        }
+        files = [file for file in files if file.suffix != ".parquet" or any(file.match(one) for one in named)]
+        return (self.chance.choice(files), self.chance.choice(harms)) if files else None
+
+    async def _damage(self, file: Path, harm: Callable[[bytes], bytes | None]) -> None:
+        """Harm a file while the server is down, look, and put it back."""
+        async with self._connected() as self._bus:
+            before = await self._sequences()
+        await self._server.stop()
+        kept = shutil.copy(file, self._folder / "kept")
+        _harm(file, harm)
+        await self._server.start()
+        async with self._connected() as self._bus:
+            if self.kind == "block":
+                await self._look_at_block(before)
+                return
+            await self._look(file)
+        shutil.copy(kept, file)
+        async with self._connected() as self._bus:
+            self._check("put back", await self._prove(), [])
+
+    async def _sequences(self) -> set[int]:
+        return {read.sequence async for read in read_stream(self._bus.js, RESPONSES, headers_only=True)}
+
+    async def _look_at_block(self, before: set[int]) -> None:
+        assert self._stores.events is not None
+        now, at = await self._sequences(), await position_of(self._bus.js, RESPONSES)
+        data = self._stores.events.snapshot().dataset()
+        rows = data.to_table(columns=["sequence", "stream"]).to_pylist() if data is not None else []
+        archived = {row["sequence"] for row in rows if row["stream"] == RESPONSES}
+        # What lies before the first of the stream is read from the archive. Where that is may have changed.
+        gone = {one for one in (before | archived) - now if one >= at.first or one not in archived}
+        ledger = (await self._prove()).ledger
+        told = {one for lost in ledger.lost_responses for one in range(lost.first, lost.last + 1)}
+        if told != gone or (gone and ledger.balanced):
+            self.forbidden.append(f"block: {sorted(gone)} are gone, {sorted(told)} told, {ledger.standing}")
+
+    async def _look(self, file: Path) -> None:
+        if self.kind == "log":
+            try:
+                await self._prove()
+            except GroundwatchError as error:
+                if file.name not in str(error) or "\n" in str(error):
+                    self.forbidden.append(f"log: {error}")
+            else:
+                self.forbidden.append(f"log: {file.name} is damaged, and nobody says so")
+            return
+        self._check("damaged", await self._prove(), [str(file.relative_to(self._place))])
+        if self.kind == "outcomes":
+            archive = self._stores.archive
+            assert archive is not None
+            try:
+                with Session(archive.snapshot()) as session:
+                    session.ask("SELECT * FROM outcomes")
+            except GroundwatchError as error:
+                if file.name not in str(error) or "\n" in str(error):
+                    self.forbidden.append(f"query: {error}")
+            else:
+                self.forbidden.append(f"query: {file.name} is damaged, and nobody says so")
+
+
+def _harm(file: Path, harm: Callable[[bytes], bytes | None]) -> None:
+    if (harmed := harm(file.read_bytes())) is None:
+        file.unlink()
+    else:
+        file.write_bytes(harmed)
+
+
+async def damage(folder: Path, *, rounds: int, seed: int) -> dict[str, Any]:
+    """Rounds with the seeds from `seed` on; `ok` is true where nothing forbidden happened."""
+    kinds, interrupted, forbidden = Counter[str](), 0, list[str]()
+    for number in range(seed, seed + rounds):
+        one = Round(folder / str(number), number)
+        await one.run()
+        kinds[one.kind] += 1
+        interrupted += one.interrupted
+        forbidden += [f"seed {number}: {what}" for what in one.forbidden]
+        shutil.rmtree(folder / str(number))
+    return {
+        "ok": not forbidden,
+        "rounds": rounds,
+        "damaged": dict(kinds),
+        "erasures_interrupted": interrupted,
+        "forbidden": forbidden,
+    }
