@@ -21,6 +21,8 @@ TRAINING = {"sklearn", "tools", "tokenizers", "setuptools", "grpc_tools"}
 
 DATA = (
     "groundwatch/py.typed",
+    "groundwatch/reading/weights/reader.json",
+    "groundwatch/reading/weights/reader.safetensors",
     "groundwatch/demo/answers.jsonl",
     "groundwatch/extraction/engines/linguistic/recogniser.json",
     "groundwatch/language/nouns/wordnet.json",

@@ -377,7 +377,7 @@ async def planted(
     # One for all protocols: their models take seconds to load.
     pipeline = Pipeline(
         Settings(
-            extraction=StageSettings(engine="linguistic"),
+            extraction=StageSettings(engine="reader"),
             matching=StageSettings(engine="semantic"),
             verification=StageSettings(engine="embedded"),
         )

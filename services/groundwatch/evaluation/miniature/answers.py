@@ -10,7 +10,7 @@ import msgspec
 
 from groundwatch.errors import GroundwatchError, Unscorable, UsageError
 from groundwatch.events import ClaimsExtracted, Judge, Reference, ResponseRecorded, ResponseScored
-from groundwatch.extraction.engines.linguistic.engine import LinguisticEngine
+from groundwatch.extraction.engines.reader import ReaderEngine
 from groundwatch.matching.engines.semantic import SemanticEngine
 from groundwatch.miniature.language import PROMPTS, Truth, objects, triplets, truth
 from groundwatch.miniature.world import Scene, png, scenes
@@ -130,7 +130,7 @@ async def judge_models(
     """Let every model answer and every protocol judge. Raises `UsageError` for a missing checkpoint."""
     images: dict[str, bytes] = {}
     embedder = SentenceEmbedder(cached=50_000)
-    linguistic = LinguisticEngine(embedder)
+    extractor = ReaderEngine(embedder)
     judges: dict[str, tuple[Stage, Any]] = {
         "faithscore": (Stage.VERIFICATION, WorldVerifier(folder / "verifier", images)),
         "valor-object-existence": (Stage.MATCHING, SemanticEngine(embedder)),
@@ -144,7 +144,7 @@ async def judge_models(
             progress(f"{name} answers", len(answers), number)
         by_protocol: dict[str, list[ResponseScored]] = {}
         for protocol, (stage, judge) in judges.items():
-            pipeline = Pipeline(Settings(), engines={Stage.EXTRACTION: linguistic, stage: judge})
+            pipeline = Pipeline(Settings(), engines={Stage.EXTRACTION: extractor, stage: judge})
             make = REFERENCES.get(protocol, lambda shown: None)
             responses = [msgspec.structs.replace(one.response, reference=make(one.shown)) for one in answers]
             done = by_protocol[protocol] = []

