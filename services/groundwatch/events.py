@@ -364,7 +364,7 @@ class ClaimsMatched(Event, frozen=True, kw_only=True, tag_field="kind", tag="mat
 
 
 class JudgedClaim(Event, frozen=True, kw_only=True):
-    """A claim with its verdict, as people look at it; `parts` as in `Claim`, `boxes` as in `Verdict`."""
+    """A claim with its verdict, as people look at it: its fields are as in `Claim` and `Verdict`."""
 
     text: str
     category: str
@@ -374,6 +374,8 @@ class JudgedClaim(Event, frozen=True, kw_only=True):
     evidence: str = ""
     parts: tuple[str, ...] = ()
     boxes: tuple[Box, ...] = ()
+    span: tuple[int, int] | None = None
+    hedged: bool = False
 
 
 class ResponseScored(Event, frozen=True, kw_only=True):

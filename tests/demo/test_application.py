@@ -38,8 +38,8 @@ async def test_every_answer_is_recorded_with_its_picture(gateway: Any) -> None:
 
 
 async def test_an_answer_that_the_gateway_refuses_is_told(gateway_factory: Any) -> None:
-    gateway = await gateway_factory(intake={"max_answer": 5})
+    gateway = await gateway_factory(intake={"max_line": 60})
     application = Application(Models(), gateway.service.url)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="the gateway has not taken all answers: 2 refused"):
+    with pytest.raises(UsageError, match="the gateway has not taken all answers: 2 too_large"):
         await application.serve(iter(asked_about(2)), lambda sent: None)
     await application.close()

@@ -104,6 +104,9 @@ _CLAUSE = re.compile(
 _READ = 4_000
 """Characters of a reply that are read: what says neither yes nor no by then is no reply to the question."""
 
+_SPOKEN = 16_000
+"""Characters of a reply, its first and its last, in which its answer is looked for."""
+
 _FENCED = re.compile(r"\A\s*+```\w*+\s*+(.*?)\s*+```\s*+\Z", re.DOTALL)
 _BOXED = re.compile(r"\\boxed\{(?:\\(?:text|mathrm|mathbf|textbf)\{)?+([^{}]{0,200}+)\}")
 _KEYS = ("answer", "final_answer", "choice", "option", "result", "prediction", "response", "label", "count")
@@ -150,6 +153,9 @@ def spoken(reply: str) -> str:
     """The answer of a reply without what models put around it: reasoning and marks, a JSON object with a key
     such as `answer`, and `\\boxed{}`, of which the last counts.
     """
+    if len(reply) > _SPOKEN:
+        # The beginning of reasoning and its end say together what lies between.
+        reply = f"{reply[: _SPOKEN // 2]}\n{reply[-_SPOKEN // 2 :]}"
     text = read_document(reply).text.strip()
     fenced = _FENCED.match(text)
     if (inner := fenced[1] if fenced else text).startswith("{"):

@@ -233,6 +233,8 @@ def judged_claims(
             evidence=verdict.evidence,
             parts=claim.parts,
             boxes=verdict.boxes,
+            span=claim.span,
+            hedged=claim.hedged,
         )
         for claim, verdict in zip(claims, verdicts, strict=True)
     )
