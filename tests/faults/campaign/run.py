@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from tests.faults.campaign.backups import Backups
 from tests.faults.campaign.faults import Done, Faults
 from tests.faults.campaign.field import Field
 from tests.faults.campaign.halves import LoggedHalves
@@ -57,16 +58,17 @@ async def campaign(
     cluster: bool = False,
     rate: float = 20.0,
     lanes: int = LANES,
+    backup: bool = True,
     keep: Path | None = None,
 ) -> dict[str, Any]:
     """Trouble a system for so many minutes; what became of it, with `ok` false for anything forbidden.
 
-    `keep` is a folder where the logs stay.
+    In the end NATS is lost, and restored from a `backup`. `keep` is a folder where the logs stay.
     """
     with tempfile.TemporaryDirectory(prefix="groundwatch-campaign-", ignore_cleanup_errors=True) as name:
         field = Field(Path(name), cluster=cluster, megabytes=int(200 + 60 * minutes))
         try:
-            return await _campaign(field, minutes=minutes, seed=seed, rate=rate, lanes=lanes)
+            return await _campaign(field, minutes=minutes, seed=seed, rate=rate, lanes=lanes, backup=backup)
         finally:
             await field.stop()
             if keep is not None:
@@ -79,7 +81,9 @@ def _keep_logs(folder: Path, to: Path) -> None:
         shutil.copy(log, to)
 
 
-async def _campaign(field: Field, *, minutes: float, seed: int, rate: float, lanes: int) -> dict[str, Any]:
+async def _campaign(
+    field: Field, *, minutes: float, seed: int, rate: float, lanes: int, backup: bool
+) -> dict[str, Any]:
     await field.start()
     truth, began = Truth(seed), time.monotonic()
     clients = Clients(truth, field.gateways, seed=seed, rate=rate, began=began)
@@ -89,6 +93,7 @@ async def _campaign(field: Field, *, minutes: float, seed: int, rate: float, lan
     tools = Tools(field, truth, clients, seed=seed, began=began)
     recorders = Recorders(truth, field.gateways, folder=field.folder, seed=seed)
     faults = Faults(field, truth, seed=seed, began=began)
+    backups = Backups(field, truth, tools, clients, seed=seed)
     background = [
         asyncio.create_task(job)
         for job in (field.supervise(), lookups.run(), *(one.run() for one in watchers))
@@ -108,6 +113,9 @@ async def _campaign(field: Field, *, minutes: float, seed: int, rate: float, lan
         troubled = time.monotonic() - began
         verdict = Verdict(field, truth, tools, watchers, halves, recorders)
         await verdict.calm()
+        if backup:
+            await backups.run()
+            await verdict.calm()
         await verdict.replays()
         await verdict.compare()
         verdict.tracebacks()
@@ -125,6 +133,7 @@ async def _campaign(field: Field, *, minutes: float, seed: int, rate: float, lan
         "halves": {"calls": len(halves.calls), "answers": dict(halves.answers.most_common())},
         "seconds": round(troubled, 1),
         "faults_a_minute": round(len(faults.done) / troubled * 60, 1),
+        "backup": backups.way if backup else "",
         "seed": seed,
         "servers": len(field.system.servers),
         "rate": rate,

@@ -127,11 +127,12 @@ class Clients:
             return
         sent = self._random.choice(chosen)
         other = self._random.random() < 0.3
-        task = asyncio.create_task(self._repeat(sent, other=other))
+        task = asyncio.create_task(self.repeat(sent, other=other))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _repeat(self, sent: Sent, *, other: bool) -> None:
+    async def repeat(self, sent: Sent, *, other: bool = False) -> None:
+        """Send again what was acknowledged, or something else under its id."""
         erased, gone = (
             sent.erased_at is not None and self._now() - sent.erased_at > CURRENT_SECONDS,
             sent.gone,
