@@ -6,6 +6,7 @@ import asyncio
 import random
 import shutil
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -14,12 +15,13 @@ from tests.faults.campaign.field import SERVICES, Field
 from tests.faults.campaign.tools import Tools
 from tests.faults.campaign.traffic import Clients
 from tests.faults.campaign.truth import BRIEF, Sent, Truth
+from tests.faults.campaign.watching import Watcher
 from tests.support.backup import back_up, restore
 
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import position_of
 from groundwatch.runtime.stores import repeats
-from groundwatch.topology import RESPONSES
+from groundwatch.topology import OUTCOMES, RESPONSES
 
 Way = Literal["files", "snapshots", "snapshots without consumers", "an index of ids that is ahead"]
 WAYS: tuple[Way, ...] = get_args(Way)
@@ -34,7 +36,17 @@ INDEX_SECONDS = 90.0
 class Backups:
     """Saves, loses and restores, in the way that the seed says."""
 
-    def __init__(self, field: Field, truth: Truth, tools: Tools, clients: Clients, *, seed: int) -> None:
+    def __init__(
+        self,
+        field: Field,
+        truth: Truth,
+        tools: Tools,
+        clients: Clients,
+        watchers: Sequence[Watcher],
+        *,
+        seed: int,
+    ) -> None:
+        self._watchers = watchers
         self._field = field
         self._truth = truth
         self._tools = tools
@@ -88,6 +100,11 @@ class Backups:
         await asyncio.to_thread(shutil.rmtree, archive)
         await asyncio.to_thread(shutil.copytree, copy, archive)
         await self._restore()
+        last = await asyncio.to_thread(self._field.system.ask, _last_outcome)
+        for watcher in self._watchers:
+            # Others take the place of those that it saw behind the backup.
+            watcher.position = min(watcher.position, last)
+            watcher.seen = {sequence for sequence in watcher.seen if sequence <= last}
         await self._start(*SERVICES)
         for sent in lost:
             sent.acknowledged_at, sent.outcome_at = None, None
@@ -123,6 +140,10 @@ class Backups:
             if not self._field.children[name].alive:
                 self._field.children[name].start()
         self._field.down.difference_update(names)
+
+
+async def _last_outcome(bus: Bus) -> int:
+    return (await position_of(bus.js, OUTCOMES)).last
 
 
 async def _indexed(bus: Bus) -> bool:
