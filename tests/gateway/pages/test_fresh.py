@@ -149,6 +149,7 @@ async def test_wrong_sentences_come_again_after_a_502(browser, gateway, publish)
             await expect(page.locator("#sentences > li", has_text=name)).to_have_count(1, timeout=15_000)
 
 
+@pytest.mark.slow
 async def test_it_is_not_green_while_nats_does_not_answer(browser, gateway, nats_server):
     at = f"http://127.0.0.1:{gateway.service.port}"
     async with shown(browser, f"{at}/") as page, shown(browser, f"{at}/health") as health:
