@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.faults.campaign.proxy import Proxy
+from tests.support.frozen import frozen
 
 from groundwatch.client import Recorder, sending
 from groundwatch.client.losses import waiting
@@ -95,6 +96,25 @@ def test_where_no_file_can_be_written_the_log_tells(
     recorder.close(0.5)
     assert "exit 3" in caplog.text and "no file can be written" in caplog.text
     assert sum(recorder.lost.values()) == len(names)
+
+
+async def test_what_is_still_being_recorded_is_not_counted_as_lost(gateway: Any, nats_server: Any) -> None:
+    """The report of it waits until it is known."""
+    recorder, names = recorded(gateway.service.url, 150)
+    with frozen(nats_server.pid):
+        await recorder.aclose(1.0)
+        assert sum(recorder.lost.values()) == len(names)
+        another = Recorder(gateway.service.url)
+        await asyncio.sleep(0.3)
+    deadline = time.monotonic() + LONG
+    while waiting(gateway.service.url, ""):
+        assert time.monotonic() < deadline
+        await another.aflush(0.1)
+        await asyncio.sleep(0.1)
+    await another.aclose()
+    there = {event.id for event in await gateway.events()}
+    lost = (await losses_by_sender(gateway.bus.js)).get("shop", {})
+    assert there and len(there) + sum(lost.values()) == len(names)
 
 
 async def trouble(proxy: Proxy, chance: random.Random) -> None:

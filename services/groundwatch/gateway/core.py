@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -47,7 +48,10 @@ from groundwatch.topology import OUTCOMES, RESPONSES, subject_of
 LOOKUPS = 32
 """Responses of one report that are looked up at once."""
 
-SETTLE_SECONDS = 2.0
+SETTLE_SECONDS = 5.0
+LONG_SECONDS = 60.0
+RECEIVED_SECONDS = 0.1
+"""In which a request that came before another has begun to be read."""
 
 _RECORDED = msgspec.json.Decoder(ResponseRecorded)
 _SCORED = msgspec.json.Decoder(ResponseScored)
@@ -70,7 +74,7 @@ class GatewayCore:
         self.metrics = metrics
         self.replays = replays
         self.problems = problems
-        self._reading: set[asyncio.Event] = set()
+        self._reading: dict[asyncio.Event, float] = {}
         self.draining = False
         """Whether it goes down: it serves on, but no connection should outlast the answer."""
         self.bounds = limits(self.settings.intake)
@@ -139,18 +143,27 @@ class GatewayCore:
     def reading(self) -> Iterator[None]:
         """While the lines of a request are read, also those of who has hung up since."""
         ended = asyncio.Event()
-        self._reading.add(ended)
+        self._reading[ended] = time.monotonic()
         try:
             yield
         finally:
-            self._reading.discard(ended)
+            del self._reading[ended]
             ended.set()
 
     async def settle(self) -> None:
-        """Wait a moment for what is being read now, which may record more."""
-        with contextlib.suppress(TimeoutError):
+        """Wait for the requests that are read now, which may still record what their senders gave up.
+
+        Raises `TransientError` when they take too long; not for one that is long already, as no sender of
+        ours sends.
+        """
+        await asyncio.sleep(RECEIVED_SECONDS)
+        latest = time.monotonic() - LONG_SECONDS
+        waiting = [ended.wait() for ended, began in self._reading.items() if began > latest]
+        try:
             async with asyncio.timeout(SETTLE_SECONDS):
-                await asyncio.gather(*(ended.wait() for ended in tuple(self._reading)))
+                await asyncio.gather(*waiting)
+        except TimeoutError as error:
+            raise TransientError("what was sent before is still being recorded: report it again") from error
 
     async def has(self, tenant: str, name: str) -> bool:
         """Whether a response is recorded, or was until it was erased. Raises `TransientError`."""
@@ -159,7 +172,11 @@ class GatewayCore:
         response = ResponseRecorded(id=name, tenant=tenant, model="", answer="")
         if self.erased.why(response) or self.known.is_same(RESPONSES, response.key, "") is not None:
             return True
-        return await _recorded(self.bus, response.key) is not None
+        if await _recorded(self.bus, response.key) is not None:
+            return True
+        if self.intake.is_unsure(response.key):
+            raise TransientError(f"not known yet whether '{name[:64]}' is recorded: report it again")
+        return False
 
     async def _complete(self, call: Conversation, sender: str, tenant: str) -> Conversation | Refused:
         """A logged call with what it only names; nothing is fetched for one that is not taken now."""

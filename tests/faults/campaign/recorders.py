@@ -18,7 +18,8 @@ from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.stores.losses import losses_by_sender
 
 SENDER = "campaign"
-TOLD_SECONDS = 60.0
+TOLD_SECONDS = 150.0
+"""More than a gateway takes to be sure of what was not acknowledged."""
 
 
 class Recorders:

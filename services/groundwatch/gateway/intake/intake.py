@@ -24,7 +24,7 @@ from groundwatch.gateway.intake.known_ids import KnownIds
 from groundwatch.gateway.intake.left_out import LeftOut
 from groundwatch.gateway.intake.results import Reason, Recorded, Refused, bounded
 from groundwatch.gateway.intake.submissions import Attachments, Submission
-from groundwatch.keys import in_partition
+from groundwatch.keys import bare_key, in_partition
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import Stage
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, Receipt, Stored
@@ -39,6 +39,11 @@ from groundwatch.topology import ASKED, HEADER_DIGEST, HEADER_PROTOCOLS, RESPONS
 from groundwatch.topology.partitions import stream_of
 
 RETRY_SECONDS = 0.25
+UNSURE_SECONDS = 60.0
+"""So long what was sent to the stream and not acknowledged may still come there, on a connection that is no
+more: it is not known to be missing before."""
+
+MOST_UNSURE = 10_000
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +85,7 @@ class Intake:
         self._known = known
         self.placing = Placing(bus)
         self.fetcher = Fetcher(settings.fetch, metrics)
+        self._unsure: dict[str, float] = {}
         self.left_out = LeftOut(settings.logged_calls, metrics)
         self.attachments = Attachments(store, settings.intake, metrics, erased, self.fetcher)
         for reason in get_args(Reason):
@@ -306,7 +312,11 @@ class Intake:
         if isinstance(ended, Refused):
             # An earlier attempt may have got through, although the last one did not.
             ended = unsure or ended if ended.passing else ended
-            if not ended.unsure:
+            if ended.unsure:
+                self._unsure[bare_key(ready.response.key)] = time.monotonic()
+                while len(self._unsure) > MOST_UNSURE:
+                    del self._unsure[next(iter(self._unsure))]
+            else:
                 ready.undo()
             return self.refuse(ended)
         if ended.status == "duplicate":
@@ -320,6 +330,10 @@ class Intake:
                     drawn = ready.response.drawn[protocol]
                     self._metrics.over_budget(drawn.budget, drawn.stratum)
         return ended
+
+    def is_unsure(self, key: str) -> bool:
+        """Whether a response may be on its way into the stream yet."""
+        return time.monotonic() - self._unsure.get(key, -UNSURE_SECONDS) < UNSURE_SECONDS
 
     def refuse(self, refused: Refused) -> Refused:
         self._metrics.refused.labels(refused.reason).inc()
