@@ -63,6 +63,14 @@ async def test_a_reply_without_a_claim_is_unscored(engine: ReaderEngine) -> None
     assert end.reason == NO_CLAIM
 
 
+@pytest.mark.parametrize("piece", ["$", "and ", "- a dog\n", "| a | b |\n", '"('])
+async def test_what_is_too_long_to_describe_an_image_is_unscored(engine: ReaderEngine, piece: str) -> None:
+    response = ResponseRecorded(id="r", model="m", answer=piece * 50_000)
+    (end,) = await engine.extract([response], FAITHSCORE)
+    assert isinstance(end, Unscorable)
+    assert end.reason == "answer_too_long"
+
+
 async def test_a_protocol_without_rules_is_an_input_error(engine: ReaderEngine) -> None:
     genception = registry.get("genception")
     ends = await engine.extract([ResponseRecorded(id="r", model="m", answer="A dog.")], genception)

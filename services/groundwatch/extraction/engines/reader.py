@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 VERSION = "1"
 """Goes up when sentences are written in another way, so that different facts never mix in one number."""
 
-UNIT_LIMIT = 5_000
-"""Sub-sentences of one answer; an answer with more is no description of an image."""
+UNIT_LIMIT, WORD_LIMIT = 5_000, 20_000
+"""Sub-sentences and words of one answer; an answer with more is no description of an image."""
 
 NO_CLAIM = "no_claim_in_answer"
 ANSWER_WORDS = 3
@@ -93,10 +93,16 @@ class ReaderEngine(ExtractionEngine):
             [] if len(own) > UNIT_LIMIT else passages(response.prompt, response.answer)
             for response, own in zip(responses, units, strict=True)
         ]
+        lengths = [sum(len(passage.words) - passage.split for passage in window) for window in windows]
+        windows = [
+            [] if length > WORD_LIMIT else window for length, window in zip(lengths, windows, strict=True)
+        ]
         graphs = iter(shipped_reader().read([passage for own in windows for passage in own]))
         return [
             self._extraction(response.answer, own, [(passage, next(graphs)) for passage in window])
-            for response, own, window in zip(responses, units, windows, strict=True)
+            if length <= WORD_LIMIT
+            else Unscorable("answer_too_long", f"{length} words, at most {WORD_LIMIT}")
+            for response, own, window, length in zip(responses, units, windows, lengths, strict=True)
         ]
 
     def _extraction(
