@@ -58,6 +58,8 @@ class Round:
         self._folder = folder
         self._server = NatsServer(folder / "nats")
         self._place = folder / "archive"
+        # An archive that is nowhere may lie on another machine, and no audit says what it has.
+        self._place.mkdir(parents=True)
         self._live: dict[str, ResponseRecorded] = {}
         self._erased = self._number = 0
         self._stores = Stores(archive=Archive(str(self._place)), events=Events(str(self._place)))
