@@ -24,6 +24,7 @@ REASONS = {
     "reasoning_only": "The answer is reasoning alone, without its end.",
     "another_language": "The answer is in a language that this engine does not read.",
     "answer_too_long": "The answer is longer than what is judged.",
+    "no_claim_in_answer": "The answer makes no claim that could be checked.",
     "took_too_long": "Reading or judging the answer took longer than one may take.",
     "nothing_to_verify": "The answer says nothing that could be checked.",
     "no_triplets": "The answer holds no triplet.",
