@@ -10,8 +10,10 @@ from groundwatch.reading.word_lists import WORDS
 
 ARTICLE = re.compile(r"^(?:an?|the|his|her|its|their|any|some|this|that|these|those|no)\s+", re.I)
 _ONE = re.compile(r"\bones?\b", re.I)
-_OF_THEM = re.compile(r"\s+of\s+(?:them|these|those|which|whom)\b.*$", re.I)
-_PLACE = re.compile(r"\s+(?:on|in|at|near|behind|with|to|from|under|nearest|closest|by|beside)\s", re.I)
+_OF_THEM = re.compile(r"(?<!\s)\s++of\s++(?:them|these|those|which|whom)\b.*$", re.I)
+_PLACE = re.compile(
+    r"(?<!\s)\s++(?:on|in|at|near|behind|with|to|from|under|nearest|closest|by|beside)\s", re.I
+)
 
 
 def bare(name: str) -> str:

@@ -10,7 +10,8 @@ Span = tuple[int, int]
 """First and last word, both inside."""
 
 LINE_BREAK = "\n"
-PROMPT_WORDS = 40
+PROMPT_WORDS, PROMPT_END = 40, 4_000
+"""Words of the prompt that are read, and characters at its end among which they are."""
 WINDOW = 300
 """Words of the answer in one window, which ends with a line or sentence; so many more where none ends."""
 
@@ -80,7 +81,8 @@ class Passage:
 
 
 def passages(prompt: str, answer: str) -> list[Passage]:
-    """The windows of an answer, in order."""
+    """The windows of an answer, in order; of a long prompt the end is read."""
+    prompt = " " * (len(prompt) - PROMPT_END) + prompt[-PROMPT_END:]
     return [Passage(prompt, answer, window) for window in _windows(split_words(answer))]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,15 @@ async def test_what_is_too_long_to_describe_an_image_is_unscored(engine: ReaderE
     (end,) = await engine.extract([response], FAITHSCORE)
     assert isinstance(end, Unscorable)
     assert end.reason == "answer_too_long"
+
+
+@pytest.mark.parametrize("piece", ["\n", " ", "A) ", ". ", "and so ", "is there a "])
+async def test_a_long_prompt_takes_no_long_time(engine: ReaderEngine, piece: str) -> None:
+    prompt = piece * (50_000 // len(piece))
+    begun = time.process_time()
+    await engine.extract([ResponseRecorded(id="r", model="m", prompt=prompt, answer="Yes.")], FAITHSCORE)
+    # A fraction of a second; what goes back over the text takes minutes.
+    assert time.process_time() - begun < 10
 
 
 async def test_a_protocol_without_rules_is_an_input_error(engine: ReaderEngine) -> None:
