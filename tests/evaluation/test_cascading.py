@@ -54,7 +54,8 @@ async def test_few_facts_reach_the_last_judge_and_rates_are_as_good() -> None:
         lambda *_: None,
     )
     assert found["share_last"] < MOST / 2
-    assert found["rate_error"]["cascade"] < found["rate_error"]["last_judge"]
+    # As good: within half a point, where the intervals of rates over so few answers are several points wide.
+    assert found["rate_error"]["cascade"] <= found["rate_error"]["last_judge"] + 0.005
     first, last = found["judges"]["detector"], found["judges"]["triton"]
     assert first["decided"] + first["passed"] == found["facts"] and last["decided"] == first["passed"]
     assert first["calls"] == 120 > 2 * last["calls"] > 0

@@ -111,10 +111,12 @@ class _Draft:
         self._speaks = speaks
         spans = {layer: _decode(labels[:, at].tolist()) for at, layer in enumerate(LAYERS)}
         spans[Kind.TEXT] = _whole_quotes(passage, spans[Kind.TEXT])
+        # What is read as a text, a color or a number is no thing.
+        qualities = [*spans[Kind.TEXT], *spans[Kind.COLOR], *spans[Kind.COUNT]]
         self.mentions = [
             (LAYERS[0], (first, last))
             for first, last in spans[LAYERS[0]]
-            if not any(start <= first and last <= end for start, end in spans[Kind.TEXT])
+            if not any(start <= first and last <= end for start, end in qualities)
         ]
         self.statements = [
             (kind, span)

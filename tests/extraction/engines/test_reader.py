@@ -44,6 +44,22 @@ async def test_a_denial_is_a_claim_of_its_own(engine: ReaderEngine) -> None:
     assert "There is a dog." not in by_text
 
 
+MARKDOWN = (
+    "## What I see\n\n- There is a red ball.\n- The **green box** is next to it.\n- There is **no** cat."
+)
+
+
+async def test_markdown_is_read_as_it_is_meant(engine: ReaderEngine) -> None:
+    assert {claim.text for claim in await claims(engine, MARKDOWN)} == {
+        "There is a ball.",
+        "The ball is red.",
+        "There is a box.",
+        "The box is green.",
+        "The box is next to the ball.",
+        "There is no cat.",
+    }
+
+
 async def test_a_claim_says_where_it_stands(engine: ReaderEngine) -> None:
     answer = "A cat sleeps on a red sofa."
     for claim in await claims(engine, answer):
