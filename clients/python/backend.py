@@ -22,6 +22,8 @@ SOURCE = HERE.parents[1] / "services"
 MODULES = (
     "groundwatch/__init__.py",
     "groundwatch/py.typed",
+    "groundwatch/counting.py",
+    "groundwatch/errors.py",
     "groundwatch/client/*.py",
     "groundwatch/conversations/*.py",
     "groundwatch/conversations/*.toml",

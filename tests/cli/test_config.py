@@ -50,7 +50,7 @@ def test_defaults_are_right(check):
     assert result.exit_code == 0
     assert result.stderr == ""
     assert result.stdout.startswith("settings are right: no file, 0 variables\n")
-    assert "extraction linguistic" in result.stdout
+    assert "extraction reader" in result.stdout
 
 
 def notes(result: Result) -> str:
@@ -186,7 +186,7 @@ def test_every_problem_is_told_at_once(check, tmp_path):
         "setting 'captioning.models.osprey.base_url': leave out /chat/completions: ",
         "setting 'verification.llm.base_url': 'https://api.example.com' has no path",
         "setting 'verification.llm.api_key_env': the variable NOPE_KEY is not set or empty",
-        "setting 'extraction.engine': no engine 'lmm'; known are linguistic, llm, noop",
+        "setting 'extraction.engine': no engine 'lmm'; known are reader, linguistic, llm, noop",
     ]
     for start in expected:
         assert sum(line.startswith(start) for line in told) == 1, (start, told)
@@ -230,9 +230,9 @@ def test_an_endpoint_of_a_stage(check, url, key, told):
 
 def test_it_tells_who_judges_which_protocol(check):
     text = '[verification]\nengine = "triton"\n[verification.protocols.pope]\nengine = "reference"\n'
-    looking = dict.fromkeys(("amber-existence", "dash-b", "faithscore"), "triton")
-    asked = dict.fromkeys(("amber-attribute", "amber-relation"), "reference")
-    judges = dict(sorted((looking | asked).items())) | {
+    labelled = dict.fromkeys(("amber-attribute", "amber-existence", "amber-relation", "dash-b"), "reference")
+    judges = labelled | {
+        "faithscore": "triton",
         "pope": "reference",
         "tri-he": "similarity",
         "vlm2": "triton",

@@ -177,7 +177,7 @@ def test_tables_of_other_programs_are_told_how_to_convert(
 def test_what_is_compressed_is_told(tmp_path: Path) -> None:
     path = tmp_path / "answers.jsonl.gz"
     path.write_bytes(b"\x1f\x8b\x08\x00")
-    assert "is compressed: run gunzip --keep" in told(path)
+    assert "is compressed: run gunzip -k" in told(path)
 
 
 @pytest.mark.parametrize("how", ["/dev/zero", "pipe"])

@@ -108,9 +108,10 @@ async def test_it_is_ready_when_other_commands_find_it(tmp_path: Path) -> None:
     async def look() -> None:
         async with httpx.AsyncClient() as http:
             while not seen or seen[-1][0] != 200:
-                there = address.exists()
+                before = address.exists()
                 with contextlib.suppress(httpx.TransportError):
-                    seen.append(((await http.get(f"http://127.0.0.1:{port}/readyz")).status_code, there))
+                    status = (await http.get(f"http://127.0.0.1:{port}/readyz")).status_code
+                    seen.append((status, address.exists() if status == 200 else before))
                 await asyncio.sleep(0)
 
     looking = asyncio.create_task(look())

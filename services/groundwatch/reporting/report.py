@@ -169,7 +169,7 @@ class Report:
             tallies = self._tallies.get(place, {})
             tally = tallies.get(key)
             # Of a model that was folded meanwhile, it is among the others.
-            if tally is None or not tally.unscored[event.reason]:
+            if tally is None or not tally.may_hold(event):
                 continue
             tally.remove(event)
             if not tally.responses:

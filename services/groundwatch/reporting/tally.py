@@ -307,6 +307,10 @@ class Tally:
             share = event.values.get(f"{event.protocol}.{category}")
             self._category(category).add(share, refuted[category], number, each)
 
+    def may_hold(self, event: ResponseScored) -> bool:
+        """Whether an unscored outcome like this was added."""
+        return bool(self.unscored[event.reason]) and _start(LENGTH_STARTS, event.answer_words) in self.lengths
+
     def remove(self, event: ResponseScored) -> None:
         """Take back an unscored outcome, as it was added: another one takes its place."""
         if representative(event.drawn, event.key):

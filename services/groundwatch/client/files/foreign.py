@@ -43,7 +43,7 @@ _FOREIGN = msgspec.toml.decode(
 
 def refuse_binary(path: Path, start: bytes) -> None:
     if start.startswith(_GZIP):
-        raise FileFormatError(path, f"is compressed: run gunzip --keep {shlex.quote(str(path))}")
+        raise FileFormatError(path, f"is compressed: run gunzip -k {shlex.quote(str(path))}")
     if start.startswith(_EXCEL):
         convert = _by_pandas(path, "read_excel({path!r})")
         raise FileFormatError(
