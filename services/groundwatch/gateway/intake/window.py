@@ -135,7 +135,13 @@ class Window:
             self._ended(first.number, ending if known else await ending, first.tenant)
             return
         began = time.monotonic()
-        ended = await self._intake.finish(first.ready, ending, timeout=self._timeout)
+        try:
+            ended = await self._intake.finish(first.ready, ending, timeout=self._timeout)
+        except asyncio.CancelledError:
+            # It was sent: who drains the window after its caller has gone counts it.
+            self._waiting.appendleft(first)
+            self._held += first.size
+            raise
         self._ended(first.number, ended, first.tenant)
         if (waited := time.monotonic() - began) >= RETRY_SECONDS:
             self._timeout = max(0.0, self._timeout - waited)
