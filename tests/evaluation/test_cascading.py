@@ -58,6 +58,8 @@ async def test_few_facts_reach_the_last_judge_and_rates_are_as_good() -> None:
     assert found["rate_error"]["cascade"] <= found["rate_error"]["last_judge"] + 0.005
     first, last = found["judges"]["detector"], found["judges"]["triton"]
     assert first["decided"] + first["passed"] == found["facts"] and last["decided"] == first["passed"]
-    assert first["calls"] == 120 > 2 * last["calls"] > 0
+    # An answer or two state nothing that can be looked for.
+    assert 110 <= first["calls"] <= 120
+    assert first["calls"] > 2 * last["calls"] > 0
     for one in found["by_model"].values():
         assert one["cascade"]["wrong"] <= one["last_judge"]["wrong"]

@@ -50,7 +50,10 @@ def test_clouds_know_the_pods_by_their_accounts() -> None:
 def test_every_process_has_the_environment_the_volumes_and_the_certificates_of_the_site() -> None:
     for name, pod in pods(rendered("cloud")):
         for container in containers(pod):
-            if container["name"] in ("nats", "reloader") or container.get("command", [""])[0] == "python3":
+            if (
+                container["name"] in ("nats", "reloader", "store")
+                or container.get("command", [""])[0] == "python3"
+            ):
                 continue
             variables = {one["name"]: one.get("value") for one in container["env"]}
             assert variables["HTTPS_PROXY"] == "http://proxy.example:3128", name
