@@ -60,6 +60,7 @@ async def test_few_facts_reach_the_last_judge_and_rates_are_as_good() -> None:
     assert first["decided"] + first["passed"] == found["facts"] and last["decided"] == first["passed"]
     # An answer or two state nothing that can be looked for.
     assert 110 <= first["calls"] <= 120
-    assert first["calls"] > 2 * last["calls"] > 0
+    # The facts that reach the last judge are few; they stand in every other answer.
+    assert first["calls"] > last["calls"] > 0
     for one in found["by_model"].values():
         assert one["cascade"]["wrong"] <= one["last_judge"]["wrong"]
