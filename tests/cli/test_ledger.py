@@ -13,7 +13,6 @@ from groundwatch.runtime.local.servers import NatsServer
 from groundwatch.topology import HEADER_PROTOCOLS, subject_of
 
 GARBAGE_KEY = "00000000000000000000000000000001"
-STRANGE_KEY = "00000000000000000000000000000002"
 
 
 def letters(up, count: int) -> list[dict]:
@@ -118,7 +117,7 @@ def test_list_no_more_than_asked_for(up, garbage):
 
 def test_an_event_without_a_gateways_headers_is_foreign(up):
     event = ResponseRecorded(id="s", model="m", answer="", protocols=())
-    up.publish(subject_of("recorded", "live", STRANGE_KEY), msgspec.json.encode(event))
+    up.publish(subject_of("recorded", "live", event.key), msgspec.json.encode(event))
     ledger = up.json("audit")
     assert ledger["foreign"] == 1
     assert ledger["balanced"] is True
