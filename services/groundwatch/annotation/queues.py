@@ -121,7 +121,13 @@ class Queues:
             await self.items.delete_all(spec.name)
             await self._bucket.remove([FRAME + spec.name])
         if not await self._bucket.put(_key(spec.name), ENCODER.encode(spec), 0):
-            raise UsageError(f"there is a queue '{spec.name}' already", "queue")
+            message = f"there is a queue '{spec.name}' already"
+            if spec.tenant and (await self.find(spec.name)).tenant not in ("", spec.tenant):
+                # What others name their queues is none of this tenant's business.
+                message = (
+                    f"no queue of tenant '{spec.tenant}' can be named '{spec.name}': choose another name"
+                )
+            raise UsageError(message, "queue")
         return spec
 
     async def list(self) -> list[QueueSpec]:

@@ -217,6 +217,27 @@ async def test_a_tenant_sees_and_touches_its_own_items_alone(reviewing, bus, tmp
     assert len((await http.get("/v1/opinions", headers=everybody)).text.splitlines()) == 1
 
 
+async def test_nobody_learns_what_another_tenant_names_its_queues(reviewing, tmp_path):
+    tokens = tmp_path / "tokens"
+    tokens.write_text("".join(f"{tenant} {token}\n" for tenant, token in TOKENS.items()))
+    reviewing.settings["tokens_file"] = str(tokens)
+    http = await reviewing(0)
+    everybody, acme, other = ({"authorization": f"Bearer {TOKENS[one]}"} for one in ("*", "acme", "other"))
+    launch = {"name": "launch", "protocol": "faithscore"}
+    assert (await http.post("/v1/queues", json=launch, headers=other)).status_code == 201
+    told = await http.post("/v1/queues", json=launch, headers=acme)
+    assert told.status_code == 422 and told.json()["field"] == "queue"
+    page = await http.post("/queues", data=launch | {"rule": "random"}, headers=acme)
+    assert page.status_code == 422
+    for text in (told.json()["error"], page.text):
+        assert "choose another name" in text and "already" not in text
+    for who in (everybody, other):
+        told = await http.post("/v1/queues", json=launch, headers=who)
+        assert (told.status_code, told.json()["error"]) == (422, "there is a queue 'launch' already")
+    told = await http.post("/v1/queues", json=launch | {"name": "q"}, headers=acme)
+    assert told.json()["error"] == "there is a queue 'q' already"
+
+
 async def test_files_go_in_and_out(reviewing, bus, tmp_path):
     http = await reviewing()
     lines = [
