@@ -37,7 +37,7 @@ JUDGE = "judge:"
 SETTING = "gateway.tokens_file"
 
 
-Denial = Literal["unauthenticated", "other_tenant", "all_tenants", "role", "csrf", "elsewhere"]
+Denial = Literal["unauthenticated", "other_tenant", "all_tenants", "role", "elsewhere"]
 
 
 class NotAllowed(Exception):

@@ -105,12 +105,8 @@ async def test_behind_tls_the_cookie_goes_over_tls_alone(gateway_factory, tokens
     )
     person = await person_factory(gateway)
     headers = {"Host": "gw.test", "Accept": "text/html"}
-    page = await person.http.get("/login", headers=headers)
-    [attempt] = page.headers.get_list("set-cookie")
-    assert attempt.startswith("__Host-groundwatch-login=") and "; Secure" in attempt
-    [csrf] = re.findall(r'name="csrf_token" value="([0-9a-f]+)"', page.text)
-    form = {"token": EVERY, "csrf_token": csrf, "next": "/"}
-    sent = headers | {"Cookie": attempt.partition(";")[0], "Origin": "https://gw.test"}
+    form = {"token": EVERY, "next": "/"}
+    sent = headers | {"Origin": "https://gw.test"}
     begun = await person.http.post("/login", data=form, headers=sent)
     session = begun.headers.get_list("set-cookie")[0]
     assert session.startswith("__Host-groundwatch-session=") and "; Secure" in session
@@ -119,37 +115,44 @@ async def test_behind_tls_the_cookie_goes_over_tls_alone(gateway_factory, tokens
     assert told.status_code == 403 and "https://gw.test" in told.text
 
 
-async def test_a_change_needs_the_csrf_token_of_its_own_session(person, guarded, person_factory):
-    await person.log_in(EVERY)
-    own = await person.csrf_token("/")
-    other = await person_factory(guarded)
-    await other.log_in(EVERY)
-    for token in ("", "0" * 64, await other.csrf_token("/"), own[:-1], own + "0", "ä"):
-        headers = {"X-CSRF-Token": token.encode()} if token else {}
-        reply = await person.http.post("/v1/responses", json=ANSWER, headers=headers)
-        assert (reply.status_code, reply.json()["reason"]) == (403, "csrf"), token
-    assert await guarded.events() == []
-    reply = await person.http.post("/v1/responses", json=ANSWER, headers={"X-CSRF-Token": own})
-    assert reply.status_code == 202
+OTHERS = [
+    {"Sec-Fetch-Site": "cross-site"},
+    {"Sec-Fetch-Site": "same-site"},
+    {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"},
+    {"Origin": "https://evil.test"},
+    {"Origin": "null"},
+    {"Origin": "http://127.0.0.1:1"},
+]
+"""What a browser says of a request that a page of another site, or of another port, sends."""
 
 
-async def test_no_change_at_any_address_goes_without_the_csrf_token(person, guarded):
+async def test_no_other_site_changes_anything_in_the_session_of_its_reader(person, guarded):
     await person.log_in(EVERY)
     changes = [(method, path) for (method, path), need in ROUTES.items() if method != "GET"]
     assert len(changes) > 10
     for method, path in changes:
         at = re.sub(r"\{[^}]*\}", "x", path)
-        for options in ({"json": {}}, {"data": {"csrf_token": "x"}}, {"content": b""}):
-            reply = await person.http.request(method, at, **options)
-            if path == "/login":
-                assert reply.status_code == 400
-            else:
-                assert (reply.status_code, reply.json()["reason"]) == (403, "csrf"), (method, path)
+        for headers in OTHERS:
+            for options in ({"json": ANSWER}, {"data": {"token": EVERY, "next": "/"}}, {"content": b""}):
+                reply = await person.http.request(method, at, headers=headers, **options)
+                told = (reply.status_code, reply.json()["reason"])
+                assert told == (403, "cross_site"), (method, path, headers)
+                assert "set-cookie" not in reply.headers
     assert await guarded.events() == []
     assert (await person.open("/")).status_code == 200
 
 
-async def test_a_token_of_a_program_needs_no_csrf_token_whatever_the_cookie(person, guarded):
+async def test_a_page_of_ours_changes_what_its_reader_may(person, guarded):
+    await person.log_in(EVERY)
+    ours = f"http://127.0.0.1:{guarded.service.port}"
+    for number, headers in enumerate(({"Sec-Fetch-Site": "same-origin", "Origin": ours}, {"Origin": ours})):
+        sent = ANSWER | {"id": f"r{number}"}
+        assert (await person.http.post("/v1/responses", json=sent, headers=headers)).status_code == 202
+    out = await person.http.post("/logout", headers={"Origin": ours})
+    assert (out.status_code, out.headers["location"]) == (303, "/login")
+
+
+async def test_a_token_of_a_program_counts_whatever_the_cookie(person, guarded):
     await person.log_in("view-token-0123456789")
     bearer = {"Authorization": f"Bearer {EVERY}"}
     assert (await person.http.post("/v1/responses", json=ANSWER, headers=bearer)).status_code == 202
@@ -159,9 +162,8 @@ async def test_a_token_of_a_program_needs_no_csrf_token_whatever_the_cookie(pers
 
 async def test_a_session_may_what_its_token_may(person):
     await person.log_in("view-token-0123456789")
-    csrf = {"X-CSRF-Token": await person.csrf_token("/")}
     assert (await person.http.get("/v1/report")).status_code == 200
-    reply = await person.http.post("/v1/responses", json=ANSWER, headers=csrf)
+    reply = await person.http.post("/v1/responses", json=ANSWER)
     assert (reply.status_code, reply.json()["reason"]) == (403, "role")
 
 
@@ -179,25 +181,19 @@ async def test_a_session_ends_with_its_token(person, tokens_file, monkeypatch):
     assert (await person.open("/")).status_code == 303
 
 
-async def test_logging_out_is_a_form_of_ones_own_page(person):
+async def test_logging_out_is_a_form_and_no_link(person):
     await person.log_in(EVERY)
-    csrf = await person.csrf_token("/")
     assert (await person.open("/logout")).status_code == 405
-    assert (await person.http.post("/logout")).status_code == 403
     assert (await person.open("/")).status_code == 200
-    out = await person.http.post("/logout", data={"csrf_token": csrf})
+    out = await person.http.post("/logout")
     assert (out.status_code, out.headers["location"]) == (303, "/login")
     assert (await person.open("/")).status_code == 303
-    late = await person.http.post("/logout", data={"csrf_token": csrf}, headers={"Accept": "text/html"})
+    late = await person.http.post("/logout", headers={"Accept": "text/html"})
     assert (late.status_code, late.headers["location"]) == (303, "/login?next=%2F")
 
 
-async def test_the_form_of_a_login_needs_its_own_csrf_token(person, guarded, person_factory):
-    other = await person_factory(guarded)
-    form = {"token": EVERY, "next": "/", "csrf_token": await other.csrf_token()}
-    assert (await person.http.post("/login", data=form)).status_code == 400
-    await person.csrf_token()
-    assert (await person.http.post("/login", data=form)).status_code == 400
+async def test_a_login_is_a_form(person):
+    form = {"token": EVERY, "next": "/"}
     assert (await person.http.post("/login", json=form)).status_code == 400
     assert (await person.open("/")).status_code == 303
 
@@ -212,7 +208,6 @@ async def test_where_nobody_is_asked_there_is_no_login(gateway, person_factory):
     person = await person_factory(gateway)
     assert (await person.open("/")).status_code == 200
     assert (await person.open("/login?next=/x")).headers["location"] == "/"
-    assert await person.csrf_token("/") == ""
     assert "Log out" not in (await person.open("/")).text
 
 
@@ -227,7 +222,7 @@ def test_a_session_is_over_when_it_says_so():
     cookies = Cookies(LoginSettings(), {})
     session = cookies.new_session(token="mark")
     assert cookies.read(cookies_of(session, cookies), Session) == session
-    over = Session(id="1", until=time.time() - 1, token="mark")
+    over = Session(until=time.time() - 1, token="mark")
     assert cookies.read(cookies_of(over, cookies), Session) is None
 
 
@@ -238,10 +233,9 @@ def test_gateways_with_one_secret_know_each_others_sessions_and_no_others(tmp_pa
     second = Cookies(LoginSettings(cookie_secret_env="SECRET"), {"SECRET": "s" * 32})
     session = first.new_session(token="mark")
     assert second.read(cookies_of(session, first), Session) == session
-    assert second.is_csrf_token(session, first.csrf_token(session))
     assert Cookies(LoginSettings(), {}).read(cookies_of(session, first), Session) is None
     # What is signed for one purpose is worth nothing for another.
-    [(_, text)] = cookies_of(first.new_attempt(), first).items()
+    [(_, text)] = cookies_of(first.new_oidc_attempt("/"), first).items()
     assert first.read({"groundwatch-session": text}, Session) is None
 
 

@@ -1,8 +1,6 @@
-"""Reviewing where one has to log in: the session's name, its role, and its CSRF token."""
+"""Reviewing where one has to log in: the session's name and its role."""
 
 from __future__ import annotations
-
-import json
 
 import pytest
 from playwright.async_api import Browser, Page, expect
@@ -63,35 +61,6 @@ async def test_who_has_logged_in_reviews_by_keys_in_their_own_name(browser, revi
     ]
 
 
-async def test_without_the_csrf_token_nothing_is_given_saved_or_recorded(browser, reviewing):
-    page = await logged_in(browser, reviewing, "ann-token-0123456789")
-    await page.wait_for_selector("#workbench:not([hidden])")
-    [held] = [one for one in await reviewing.items.all(QUEUE) if one.state == "held"]
-    item = f"/v1/queues/{QUEUE}/items/{held.key}"
-    opinion = {"labels": ["descriptive", None, None], "facts": [], "mark": 1}
-    other = next(one.key for one in await reviewing.items.all(QUEUE) if one.key != held.key)
-    asked = (
-        ("POST", f"/v1/queues/{QUEUE}/next", {}),
-        ("PUT", f"{item}/draft", {"draft": {"mark": 1}}),
-        ("POST", f"{item}/opinion", opinion),
-        ("POST", f"{item}/release", {}),
-    )
-    for wrong in ({}, {"X-CSRF-Token": "0" * 64}):
-        for method, path, body in asked:
-            headers = {"Content-Type": "application/json", **wrong}
-            told = await tried(page, path, method=method, headers=headers, body=json.dumps(body))
-            assert told.startswith("403 ") and "csrf" in told, (path, told)
-    assert await reviewing.opinions() == []
-    states = {one.key: one.state for one in await reviewing.items.all(QUEUE)}
-    assert states == {held.key: "held", other: "open"}
-    # With it the same is recorded.
-    token = await page.evaluate("document.querySelector('meta[name=csrf-token]').content")
-    headers = {"Content-Type": "application/json", "X-CSRF-Token": token}
-    told = await tried(page, f"{item}/opinion", method="POST", headers=headers, body=json.dumps(opinion))
-    assert told.startswith("200 "), told
-    assert [(one.reviewer, one.mark) for one in await reviewing.opinions()] == [("Ann", 1)]
-
-
 async def test_a_viewer_does_not_get_the_page_and_records_nothing(browser, reviewing):
     page = await logged_in(browser, reviewing, "view-token-0123456789")
     shown = await page.goto(reviewing.address())
@@ -102,8 +71,7 @@ async def test_a_viewer_does_not_get_the_page_and_records_nothing(browser, revie
         shown = await page.goto(reviewing.address(path))
         assert shown is not None and shown.status == 200
         await expect(page.locator(f"a[href='/review/{QUEUE}']")).to_have_count(0)
-    token = await page.evaluate("document.querySelector('meta[name=csrf-token]').content")
-    headers = {"Content-Type": "application/json", "X-CSRF-Token": token}
+    headers = {"Content-Type": "application/json"}
     told = await tried(page, f"/v1/queues/{QUEUE}/next", method="POST", headers=headers, body="{}")
     assert told.startswith("403 "), told
     assert {one.state for one in await reviewing.items.all(QUEUE)} == {"open"}

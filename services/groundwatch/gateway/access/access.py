@@ -56,11 +56,10 @@ class Access:
             raise NotAllowed("elsewhere", ELSEWHERE)
         return EVERYBODY
 
-    def session_of(self, cookies: Mapping[str, str]) -> tuple[Session, Caller] | None:
-        """The session that a browser is in, and who that is now; None for none, or one that has ended."""
+    def in_session(self, cookies: Mapping[str, str]) -> Caller | None:
+        """Who is in the session of a browser, as of now; None for none, or one that has ended."""
         session = self.cookies.read(cookies, Session)
-        caller = self.caller_in(session) if session is not None else None
-        return None if session is None or caller is None else (session, caller)
+        return self.caller_in(session) if session is not None else None
 
     def caller_in(self, session: Session) -> Caller | None:
         """Who is in a session, as of now; None where it has ended."""

@@ -25,9 +25,9 @@ SHORTEST = 32
 """Characters of a secret that signs."""
 
 LOGIN_SECONDS = 600.0
-"""So long one has to log in, from the page on which one begins."""
+"""So long one has to log in at the provider."""
 
-Kind = Literal["session", "login", "oidc"]
+Kind = Literal["session", "oidc"]
 
 
 class LoginRefused(Exception):
@@ -37,18 +37,10 @@ class LoginRefused(Exception):
 class Session(msgspec.Struct, frozen=True, kw_only=True):
     """Somebody who has come in with a token, of which `token` is the mark, or by a group of the provider."""
 
-    id: str
     until: float
     token: str = ""
     group: str = ""
     name: str = ""
-
-
-class LoginAttempt(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody who has the form of the login before them."""
-
-    id: str
-    until: float
 
 
 class OidcAttempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,12 +53,12 @@ class OidcAttempt(msgspec.Struct, frozen=True, kw_only=True):
     verifier: str
 
 
-Content: TypeAlias = Session | LoginAttempt | OidcAttempt
-KINDS: dict[type[Any], Kind] = {Session: "session", LoginAttempt: "login", OidcAttempt: "oidc"}
+Content: TypeAlias = Session | OidcAttempt
+KINDS: dict[type[Any], Kind] = {Session: "session", OidcAttempt: "oidc"}
 if TYPE_CHECKING:
     from starlette.responses import Response
 
-T = TypeVar("T", Session, LoginAttempt, OidcAttempt)
+T = TypeVar("T", Session, OidcAttempt)
 
 
 class Cookies:
@@ -80,10 +72,7 @@ class Cookies:
 
     def new_session(self, *, token: str = "", group: str = "", name: str = "") -> Session:
         until = time.time() + 3600 * self._settings.hours
-        return Session(id=secrets.token_hex(16), until=until, token=token, group=group, name=name)
-
-    def new_attempt(self) -> LoginAttempt:
-        return LoginAttempt(id=secrets.token_hex(16), until=time.time() + LOGIN_SECONDS)
+        return Session(until=until, token=token, group=group, name=name)
 
     def new_oidc_attempt(self, goal: str) -> OidcAttempt:
         state, nonce, verifier = (secrets.token_urlsafe(48) for _ in range(3))
@@ -111,16 +100,9 @@ class Cookies:
     def clear(self, response: Response, kind: Kind) -> None:
         self._set(response, kind, "", 0)
 
-    def csrf_token(self, content: Session | LoginAttempt) -> str:
-        """What a form of this session has with it, which no other site can know."""
-        return self._mac("csrf", content.id.encode())
-
-    def is_csrf_token(self, content: Session | LoginAttempt, token: str) -> bool:
-        return hmac.compare_digest(self.csrf_token(content).encode(), token.encode("utf-8", "replace"))
-
     def mark(self, digest: bytes) -> str:
         """The mark of a token in cookies, from which nobody learns the token."""
-        return self._mac("token", digest)
+        return hmac.new(self._secret, b"token\0" + digest, hashlib.sha256).hexdigest()
 
     def _name(self, kind: Kind) -> str:
         return f"{self._prefix}groundwatch-{kind}"
@@ -142,9 +124,6 @@ class Cookies:
             salt=f"groundwatch.{kind}",
             signer_kwargs={"key_derivation": "hmac", "digest_method": hashlib.sha256},
         )
-
-    def _mac(self, purpose: str, data: bytes) -> str:
-        return hmac.new(self._secret, purpose.encode() + b"\0" + data, hashlib.sha256).hexdigest()
 
 
 def read_secret(settings: LoginSettings, environment: Mapping[str, str]) -> bytes:

@@ -51,7 +51,6 @@ _CODES: dict[grpc.StatusCode, tuple[str, ...]] = {
         "all_tenants",
         "not_for_tenants",
         "role",
-        "csrf",
         "elsewhere",
     ),
     grpc.StatusCode.RESOURCE_EXHAUSTED: ("rate_limited", "backlog", "streams", "watchers", "comparisons"),

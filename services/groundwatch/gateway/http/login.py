@@ -2,7 +2,6 @@
 
 from urllib.parse import quote, urlsplit
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
@@ -10,7 +9,7 @@ from starlette.routing import Route
 from groundwatch.errors import TransientError
 from groundwatch.gateway.access.access import CALLBACK, Access
 from groundwatch.gateway.access.roles import is_page
-from groundwatch.gateway.access.sessions import LoginAttempt, LoginRefused, OidcAttempt, Session
+from groundwatch.gateway.access.sessions import LoginRefused, OidcAttempt, Session
 from groundwatch.gateway.callers import NotAllowed
 from groundwatch.gateway.http.bodies import form_of
 from groundwatch.gateway.http.middleware import FORM, READING, known_caller, when_not_allowed
@@ -45,16 +44,14 @@ class LoginRoutes:
 
     async def log_in(self, request: Request) -> Response:
         """Begin a session for the token in a form."""
-        form = await form_of(request) if media_type(request) == FORM else {}
-        given = {name: form.get(name, "") for name in ("token", "next", "csrf_token")}
-        goal = local_page(given["next"])
+        if media_type(request) != FORM:
+            return self._page(request, "/", "Log in with the form on this page.", 400)
+        form = await form_of(request)
+        goal = local_page(form.get("next", ""))
         if self._settings.secure and request.headers.get("origin", "").lower().startswith("http:"):
             return self._page(request, goal, f"Log in at {self._settings.url}: here it is without TLS.")
-        attempt = self._access.cookies.read(request.cookies, LoginAttempt)
-        if attempt is None or not self._access.cookies.is_csrf_token(attempt, given["csrf_token"]):
-            return self._page(request, goal, TOO_LATE, 400)
         try:
-            session = self._access.log_in(given["token"])
+            session = self._access.log_in(form.get("token", ""))
         except NotAllowed as error:
             return self._page(request, goal, f"{error.message[0].upper()}{error.message[1:]}.")
         return self._begun(session, goal)
@@ -120,7 +117,6 @@ class LoginRoutes:
             goal = next((path for path, _ in navigation_of(caller)), goal)
         response = _to(goal)
         self._access.cookies.set(response, session)
-        self._access.cookies.clear(response, "login")
         logger.info("login.begun", name=session.name, group=session.group)
         return response
 
@@ -130,12 +126,7 @@ class LoginRoutes:
 
     def _page(self, request: Request, goal: str, problem: str = "", status: int = 403) -> Response:
         """The page on which one logs in; `problem` is why that did not succeed."""
-        attempt = self._access.cookies.new_attempt()
-        if (before := self._access.cookies.read(request.cookies, LoginAttempt)) is not None:
-            # Another window of the same browser may have the form before it.
-            attempt = msgspec.structs.replace(attempt, id=before.id)
-        request.state.csrf_token = self._access.cookies.csrf_token(attempt)
-        response = self._pages.render(
+        return self._pages.render(
             request,
             "login.html",
             status=status if problem else 200,
@@ -144,8 +135,6 @@ class LoginRoutes:
             by_token=self._access.tokens.wanted,
             by_provider=self._access.provider is not None,
         )
-        self._access.cookies.set(response, attempt)
-        return response
 
 
 def local_page(address: str) -> str:

@@ -38,6 +38,7 @@ class AuthMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             state = scope.setdefault("state", {})
+            state["in_session"] = False
             try:
                 state["caller"] = self._caller(scope)
             except NotAllowed as error:
@@ -50,9 +51,8 @@ class AuthMiddleware:
         if not self._access.asks:
             return self._access.unasked(host)
         said = Headers(scope=scope).get("authorization")
-        if said is None and (found := self._access.session_of(HTTPConnection(scope).cookies)) is not None:
-            session, caller = found
-            scope["state"]["csrf_token"] = self._access.cookies.csrf_token(session)
+        if said is None and (caller := self._access.in_session(HTTPConnection(scope).cookies)) is not None:
+            scope["state"]["in_session"] = True
             return caller
         if said is not None and (scope["method"] in READING or scope["path"].startswith(WITH_PASSWORD)):
             kind, _, rest = said.partition(" ")

@@ -18,7 +18,6 @@ STATUS: dict[Reason | Denial | Literal["slow"], int] = {
     "other_tenant": 403,
     "all_tenants": 403,
     "role": 403,
-    "csrf": 403,
     "elsewhere": 403,
     "slow": 408,
     "malformed": 422,

@@ -116,14 +116,14 @@ class Pages:
         )
 
     def render(self, request: Request, name: str, /, *, status: int = 200, **values: Any) -> Response:
-        """The page `name` with these values, `caller` and `csrf_token`; `here` is the address in the
-        navigation that it belongs to."""
+        """The page `name` with these values and `caller`; `here` is the address in the navigation that
+        it belongs to."""
         template = self._environment.get_template(name)
         caller = known_caller(request)
         values.setdefault("here", "/" + request.url.path.split("/")[1])
         html = template.render(
             caller=caller,
-            csrf_token=getattr(request.state, "csrf_token", ""),
+            in_session=request.state.in_session,
             navigation=navigation_of(caller),
             **values,
         )

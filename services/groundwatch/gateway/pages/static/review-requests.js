@@ -2,6 +2,7 @@
 
 const PAUSES = [500, 1000, 2000, 4000, 8000];
 const TIMEOUT = 20_000;
+const HEADERS = { "Content-Type": "application/json" };
 const TRANSIENT = new Set([408, 425, 429, 500, 502, 503, 504]);
 
 /* The gateway's answer is no: `told` is what its body says. */
@@ -14,13 +15,11 @@ export class Refused extends Error {
 }
 
 export class Requests {
-  #headers;
   #onTrouble;
   #waiting = new Set();
 
   /* `onTrouble` is told true when calls have to be tried again, and false when all of them went through. */
-  constructor(csrfToken, onTrouble) {
-    this.#headers = { "Content-Type": "application/json", "X-CSRF-Token": csrfToken };
+  constructor(onTrouble) {
     this.#onTrouble = onTrouble;
   }
 
@@ -42,7 +41,7 @@ export class Requests {
 
   /* Sent even when the page goes away right after; nobody waits for the answer. */
   sendLast(method, path, body) {
-    const request = { method, headers: this.#headers, body: JSON.stringify(body), keepalive: true };
+    const request = { method, headers: HEADERS, body: JSON.stringify(body), keepalive: true };
     fetch(path, request).catch(() => null);
   }
 
@@ -50,7 +49,7 @@ export class Requests {
     try {
       const response = await fetch(path, {
         method,
-        headers: this.#headers,
+        headers: HEADERS,
         body: body === null ? undefined : JSON.stringify(body()),
         signal: AbortSignal.timeout(TIMEOUT),
       });

@@ -20,7 +20,7 @@ let item = null;
 let busy = false;
 let visited = [];
 
-const requests = new Requests(document.querySelector("meta[name=csrf-token]")?.content || "", trouble => {
+const requests = new Requests(trouble => {
   page.classList.toggle("trouble", trouble);
   tell("saved", trouble ? "not saved, trying again" : item?.saver.unsaved ? "saving …" : "saved");
 });
