@@ -8,6 +8,7 @@ import signal
 
 import nats.errors
 import pytest
+import uvloop
 from nats.js.api import StreamConfig
 from tests.support.frozen import frozen
 from tests.support.nats_relay import nats_relay
@@ -181,3 +182,33 @@ async def test_an_attempt_that_another_has_ended_already_ends_without_an_error(
         await attempt
     await eventually(lambda: bus.connected)
     await bus.close()
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_transport_that_was_closed_under_a_connection_is_a_lost_connection(tmp_path, loop) -> None:
+    async def close_and_publish() -> None:
+        server = NatsServer(tmp_path / "nats")
+        await server.start()
+        bus = await opened(server)
+        try:
+            client = bus.client
+            # As when the other side is gone and the reader, busy elsewhere, has not seen it yet.
+            client._reading_task.cancel()
+            client._transport._io_writer.transport.abort()
+            problems = 0
+            for number in range(200):
+                try:
+                    await bus.create(Outgoing(subject=f"test.{number}", payload=b"x"))
+                    break
+                except (nats.errors.Error, ConnectionLost, TransientError):
+                    problems += 1
+                    await asyncio.sleep(0.05)
+            else:
+                raise AssertionError("never connected again")
+            assert problems
+        finally:
+            await bus.close()
+            await server.stop()
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(close_and_publish())

@@ -56,6 +56,15 @@ class Connection(Client):
         if not (self.is_connected or self.is_closed):
             raise nats.errors.ConnectionReconnectingError
 
+    async def _flush_pending(self, force_flush: bool = False) -> Any:
+        try:
+            return await super()._flush_pending(force_flush)
+        except RuntimeError as error:
+            # uvloop has a RuntimeError for a transport that was closed. nats-py's task that writes ends with
+            # the first one, without a word, and then whoever publishes would meet it until the reader does.
+            await self._process_op_err(error)
+            raise nats.errors.ConnectionReconnectingError from error
+
     async def _process_connect_init(self) -> None:
         # What an earlier connection did not send before it broke is not sent over this one; subscriptions
         # are opened again from their own list.
