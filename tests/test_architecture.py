@@ -59,7 +59,7 @@ def test_nobody_knows_a_protocol_by_its_name():
     assert BY_NAME.keys() == found.keys(), "these know none any more"
 
 
-PRINTING = {"terminal.py", "cli/output.py", "termination.py"}
+PRINTING = {"terminal.py", "cli/messages.py", "cli/output.py", "termination.py"}
 """What prints: everything goes through the first two, which write out what a terminal would obey. The last
 says one line of its own when it is told to end before anything else is loaded."""
 

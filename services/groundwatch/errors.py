@@ -103,6 +103,10 @@ class HeldByOthers(UsageError):
     """What was to be changed is somebody else's at this moment, or has changed meanwhile."""
 
 
+PROVISION = "run groundwatch admin provision first"
+"""How an error ends that says that streams are not there."""
+
+
 class OpenedFolderError(UsageError):
     """Something is wrong with streams that a command opened in `folder`, where nobody else runs."""
 

@@ -15,6 +15,7 @@ from groundwatch.cli import app
 def leaves(command: Any = None, name: str = "") -> Iterator[tuple[str, Any]]:
     """Each command with its name, such as "replay start"."""
     command = command or get_command(app)
+    command = command.load() if hasattr(command, "load") else command
     if not isinstance(command, TyperGroup):
         yield name.strip(), command
         return

@@ -15,7 +15,7 @@ import psutil
 import pytest
 from tests.support.command_line import CommandLine
 
-from groundwatch.cli.output import place_of, program
+from groundwatch.cli.messages import place_of, program
 from groundwatch.demo.shared import MARK, kept
 from groundwatch.errors import UsageError
 from groundwatch.runtime.delivery.bus import Bus

@@ -2,15 +2,13 @@
 
 import os
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import typer
 
 from groundwatch import __version__, termination
-from groundwatch.cli import admin, erase, ledger, query, replay, review, runs, score, traffic, up, validate
-from groundwatch.cli.options import add_command, group
-from groundwatch.cli.output import complain, say, told_here
+from groundwatch.cli.commands import group, place_command
+from groundwatch.cli.messages import complain, say, told_here
 from groundwatch.errors import CheckFailed, ConnectionLost, GroundwatchError, OpenedFolderError, SettingsError
 
 Mistyped: type[Exception] = typer.BadParameter.__bases__[0]
@@ -43,80 +41,68 @@ def options(
 
 replays = group(
     "Judge again what was recorded, into runs of their own.",
-    start=replay.start,
-    list=runs.list_runs,
-    show=runs.show,
-    pause=runs.pause,
-    resume=replay.resume,
-    cancel=runs.cancel,
-    delete=runs.delete,
-    retry=runs.retry,
-    faults=runs.faults,
-    export=replay.export,
+    start="replay.start",
+    list="runs.list_runs",
+    show="runs.show",
+    pause="runs.pause",
+    resume="replay.resume",
+    cancel="runs.cancel",
+    delete="runs.delete",
+    retry="runs.retry",
+    faults="runs.faults",
+    export="replay.export",
 )
 reviews = group(
     "Answers that people review, and what they say of them.",
-    create=review.create,
-    list=review.list_queues,
-    show=review.show,
-    close=review.close,
-    delete=review.delete,
-    export=review.export,
-    **{"import": review.import_opinions},
+    create="review.create",
+    list="review.list_queues",
+    show="review.show",
+    close="review.close",
+    delete="review.delete",
+    export="review.export",
+    **{"import": "review.import_opinions"},
 )
-validations = group(
-    "How far the judges agree with people, or with what is known to be true.",
-    validate.Validations,
-    annotators=validate.annotators,
-    claims=validate.claims,
-    extraction=validate.extraction,
-    scores=validate.scores,
-    verdicts=validate.verdicts,
-    planted=validate.planted,
-    miniature=validate.miniature,
-)
-datasets = group("Build benchmarks as their papers built them.", validate.Datasets)
 administration = group(
     "Prepare a system, look after it, and remove what must go.",
-    provision=admin.provision_command,
-    auth=admin.auth,
+    provision="admin.provision_command",
+    auth="admin.auth",
     dead=group(
         "Events that could not be processed: look at them, send them again.",
-        list=ledger.list_dead,
-        retry=ledger.retry_dead,
+        list="ledger.list_dead",
+        retry="ledger.retry_dead",
     ),
     budget=group(
         "How much of the judging a tenant, model or protocol may use.",
-        list=admin.list_budgets,
-        set=admin.set_budget,
-        remove=admin.remove_budget,
+        list="admin.list_budgets",
+        set="admin.set_budget",
+        remove="admin.remove_budget",
     ),
-    erase=erase.erase,
-    retention=erase.retention,
-    config=group("The settings of the services.", check=admin.check_settings, show=admin.show_settings),
+    erase="erase.erase",
+    retention="erase.retention",
+    config=group("The settings of the services.", check="admin.check_settings", show="admin.show_settings"),
     archive=group(
-        "The history as a Delta Lake table.", status=query.archive_status, convert=query.archive_convert
+        "The history as a Delta Lake table.", status="query.archive_status", convert="query.archive_convert"
     ),
-    models=admin.models,
+    models="admin.models",
 )
 
-PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
-    "Run": {"up": up.up, "demo": up.demo, "serve": up.serve},
+PANELS: dict[str, dict[str, str | typer.Typer]] = {
+    "Run": {"up": "up.up", "demo": "up.demo", "serve": "up.serve"},
     "Traffic": {
-        "submit": traffic.submit,
-        "watch": traffic.watch,
-        "report": traffic.report,
-        "compare": traffic.compare,
-        "query": query.query,
-        "audit": ledger.audit,
+        "submit": "traffic.submit",
+        "watch": "traffic.watch",
+        "report": "traffic.report",
+        "compare": "traffic.compare",
+        "query": "query.query",
+        "audit": "ledger.audit",
         "replay": replays,
         "review": reviews,
     },
     "Evaluation": {
-        "score": score.score,
-        "probe": score.probe_command,
-        "validate": validations,
-        "dataset": datasets,
+        "score": "score.score",
+        "probe": "score.probe_command",
+        "validate": "validate.Validations",
+        "dataset": "validate.Datasets",
     },
     "Operation": {"admin": administration},
 }
@@ -125,7 +111,7 @@ for panel, commands in PANELS.items():
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=name, rich_help_panel=panel)
         else:
-            add_command(app, name, command, panel)
+            place_command(app, name, command, panel)
 
 
 def main() -> None:

@@ -10,8 +10,8 @@ import typer
 
 from groundwatch.addresses import concealed, without_secrets
 from groundwatch.archive.place import SWITCHED_OFF
+from groundwatch.cli.messages import complain, print_json, say
 from groundwatch.cli.options import JsonOption, ModelsOption, OnServer
-from groundwatch.cli.output import complain, print_json, say
 from groundwatch.errors import SettingsError, UsageError
 from groundwatch.gateway.budgets import rules
 from groundwatch.gateway.budgets.rules import SIGNALS, Budget, BudgetUse

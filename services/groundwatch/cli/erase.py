@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
+from groundwatch.cli.messages import confirmed, print_json, say
 from groundwatch.cli.options import JsonOption, OnServer
-from groundwatch.cli.output import confirmed, print_json, say
 from groundwatch.erasure.erasing import Eraser, Erasure
 from groundwatch.erasure.finding import Stores, Subject, in_index, subject
 from groundwatch.erasure.retention import enforce

@@ -6,8 +6,9 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from groundwatch.cli.messages import print_json, print_json_line, say
 from groundwatch.cli.options import JsonOption, OnServer, OnSystem, serve_metrics
-from groundwatch.cli.output import figures, print_json, print_json_line, say, with_reasons
+from groundwatch.cli.output import figures, with_reasons
 from groundwatch.errors import CheckFailed, UsageError
 from groundwatch.events import LIVE
 from groundwatch.ledger.auditing import AuditMetrics, audit_periodically

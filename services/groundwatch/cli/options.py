@@ -1,14 +1,11 @@
 """Options that mean the same in every command, and the settings they lead to."""
 
-import inspect
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated
 from wsgiref.simple_server import WSGIServer
 
 import typer
 from prometheus_client import CollectorRegistry, start_http_server
-from typer.core import TyperCommand, TyperGroup
 
 from groundwatch.errors import UsageError
 from groundwatch.runtime.settings import Settings
@@ -46,66 +43,10 @@ ArchiveOnlyOption = Annotated[
     bool, typer.Option("--archive-only", help="Leave out what is still only in the stream: needs no NATS.")
 ]
 
-LAST = ("config", "nats", "folder", "as_json")
-
 NOTHING_RUNS = (
     f"{NOTHING_FOUND}: start one with groundwatch up, or say where one is: "
     "--folder FOLDER of an up, --nats URL, or nats.url (GROUNDWATCH_NATS__URL)"
 )
-
-
-class Command(TyperCommand):
-    """Says which options are meant where an error names parameters."""
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except UsageError as error:
-            named = {one.name: one.opts[0] for one in self.params if one.opts[0].startswith("--")}
-            if options := [named[name] for name in error.parameters if name in named]:
-                error.args = (f"{error} ({', '.join(options)})",)
-            raise
-
-
-def add_command(app: typer.Typer, name: str, function: Callable[..., None], panel: str | None = None) -> None:
-    """Add a command. A parameter that is annotated with a function is what that function makes of options of
-    its own, which stand in its place; those that every command has come last."""
-    known = inspect.signature(function, eval_str=True).parameters
-    makers = {one: get_args(known[one].annotation)[1] for one in known if _has_maker(known[one])}
-    wanted = {one: inspect.signature(maker, eval_str=True).parameters for one, maker in makers.items()}
-    parameters: dict[str, inspect.Parameter] = {}
-    for one, parameter in known.items():
-        parameters |= {key: known.get(key, own) for key, own in wanted.get(one, {one: parameter}).items()}
-    in_order = sorted(parameters, key=lambda one: LAST.index(one) if one in LAST else -1)
-    shown_parameters = [parameters[one].replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in in_order]
-
-    def command(**given: Any) -> None:
-        made = {one: maker(**{key: given[key] for key in wanted[one]}) for one, maker in makers.items()}
-        function(**{one: made[one] if one in made else given[one] for one in known})
-
-    shown: Any = command
-    shown.__doc__ = function.__doc__
-    shown.__signature__ = inspect.Signature(shown_parameters)
-    shown.__annotations__ = {one.name: one.annotation for one in shown_parameters}
-    app.command(name, cls=Command, rich_help_panel=panel)(command)
-
-
-def _has_maker(parameter: inspect.Parameter) -> bool:
-    return inspect.isfunction(next(iter(get_args(parameter.annotation)[1:]), None))
-
-
-def group(
-    about: str, cls: type[TyperGroup] | None = None, /, **commands: Callable[..., None] | typer.Typer
-) -> typer.Typer:
-    """Commands under one name, in this order."""
-    made = typer.Typer(cls=cls, help=about, no_args_is_help=True)
-    for key, command in commands.items():
-        name = key.replace("_", "-")
-        if isinstance(command, typer.Typer):
-            made.add_typer(command, name=name)
-        else:
-            add_command(made, name, command)
-    return made
 
 
 def serve_metrics(port: int, registry: CollectorRegistry, settings: Settings) -> WSGIServer:

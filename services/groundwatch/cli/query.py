@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
+from groundwatch.cli.messages import print_json, say
 from groundwatch.cli.options import (
     ArchiveOnlyOption,
     ConfigOption,
@@ -17,7 +18,6 @@ from groundwatch.cli.options import (
     WithHistory,
     client_settings,
 )
-from groundwatch.cli.output import print_json, say
 from groundwatch.errors import UsageError
 from groundwatch.replay.files import replacing
 from groundwatch.runtime.settings import Settings

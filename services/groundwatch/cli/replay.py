@@ -15,8 +15,9 @@ from typing import Annotated
 import msgspec
 import typer
 
+from groundwatch.cli.messages import place_of, print_json, program, say
 from groundwatch.cli.options import FolderOption, JsonOption, ModelsOption, OnSystem
-from groundwatch.cli.output import figures, place_of, print_json, program, say
+from groundwatch.cli.output import figures
 from groundwatch.cli.runs import NameArgument, WithOption, facts, show_run
 from groundwatch.errors import UsageError
 from groundwatch.events import LIVE

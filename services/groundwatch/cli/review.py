@@ -12,8 +12,9 @@ from groundwatch.annotation.files import Format, lines_of, opinions_in
 from groundwatch.annotation.frames import Frames
 from groundwatch.annotation.opinions import Opinions
 from groundwatch.annotation.queues import QueueProgress, Queues, QueueSpec, Rule
+from groundwatch.cli.messages import confirmed, print_json, print_json_line, say
 from groundwatch.cli.options import JsonOption, OnSystem
-from groundwatch.cli.output import confirmed, figures, print_json, print_json_line, say, table_of
+from groundwatch.cli.output import figures, table_of
 from groundwatch.errors import InputError, UsageError, told_to_user
 from groundwatch.events import Decision
 from groundwatch.replay.files import replacing

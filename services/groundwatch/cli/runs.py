@@ -10,8 +10,9 @@ import msgspec
 import typer
 
 from groundwatch.addresses import without_secrets
+from groundwatch.cli.messages import confirmed, place_of, print_json, program, say
 from groundwatch.cli.options import FolderOption, JsonOption, OnSystem
-from groundwatch.cli.output import confirmed, figures, place_of, print_json, program, say, with_reasons
+from groundwatch.cli.output import figures, with_reasons
 from groundwatch.errors import CheckFailed
 from groundwatch.events import REPLACEABLE
 from groundwatch.replay import retries, running

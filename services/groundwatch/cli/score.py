@@ -11,8 +11,9 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from groundwatch.cli.messages import print_json, print_json_line, say
 from groundwatch.cli.options import BaselineOption, ConfigOption, Configured, JsonOption, serve_metrics
-from groundwatch.cli.output import bars, print_json, print_json_line, render_numbers, say, show_published
+from groundwatch.cli.output import bars, render_numbers, show_published
 from groundwatch.errors import UsageError
 from groundwatch.evaluation.judging import Responses, judge_file, read_responses
 from groundwatch.events import Strategy

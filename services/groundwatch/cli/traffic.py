@@ -17,6 +17,7 @@ import typer
 from groundwatch.annotation.corrected import read_corrected
 from groundwatch.annotation.differences import compare_versions, correct_alarms
 from groundwatch.annotation.samples import QueueSamples, read_samples
+from groundwatch.cli.messages import print_json, say
 from groundwatch.cli.options import (
     ArchiveOnlyOption,
     BaselineOption,
@@ -25,7 +26,7 @@ from groundwatch.cli.options import (
     OnSystem,
     WithHistory,
 )
-from groundwatch.cli.output import print_json, progress_bar, say, show_published
+from groundwatch.cli.output import progress_bar, show_published
 from groundwatch.client.files.submitting import Submission
 from groundwatch.errors import CheckFailed, UsageError
 from groundwatch.events import LIVE, version_of

@@ -16,8 +16,9 @@ import typer
 from groundwatch.addresses import shown_address
 from groundwatch.cli.keys import has_keys, wait_key
 from groundwatch.cli.ledger import show_ledger
+from groundwatch.cli.messages import complain, place_of, print_json, program, say
 from groundwatch.cli.options import ConfigOption, Configured, JsonOption, ModelsOption, NatsOption
-from groundwatch.cli.output import complain, loading_shown, place_of, print_json, program, say, table_of
+from groundwatch.cli.output import loading_shown, table_of
 from groundwatch.demo import live
 from groundwatch.demo.findings import Findings, LiveFindings
 from groundwatch.demo.live import play

@@ -6,15 +6,15 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, get_args, get_origin, get_type_hints
 
 import msgspec
 import typer
-from typer.core import TyperGroup
-from typer.main import get_command
 
-from groundwatch.cli.options import Configured, JsonOption, OnServer, add_command
-from groundwatch.cli.output import bars, print_json, progress_bar, render_numbers, table_of
+from groundwatch.cli.commands import Group, built
+from groundwatch.cli.messages import print_json
+from groundwatch.cli.options import Configured, JsonOption, OnServer
+from groundwatch.cli.output import bars, progress_bar, render_numbers, table_of
 from groundwatch.errors import CheckFailed, UsageError
 from groundwatch.evaluation import judging
 from groundwatch.evaluation.claims import agreement, judge_labelled
@@ -244,7 +244,7 @@ GIVEN = ("settings", "progress")
 """Parameters that are no options."""
 
 
-class _Carried(TyperGroup):
+class _Carried(Group):
     """The commands of its own, and those that protocols carry, plug-ins among them."""
 
     part: str
@@ -257,17 +257,29 @@ class _Carried(TyperGroup):
         method = registry.methods().get(cmd_name)
         if method is None or not (reference := getattr(method, self.part)):
             return super().get_command(ctx, cmd_name)
-        alone = typer.Typer(add_completion=False)
-        add_command(alone, cmd_name, _command(load(reference)))
-        return get_command(alone)
+        return built(cmd_name, _command(load(reference)))
 
 
 class Validations(_Carried):
+    """How far the judges agree with people, or with what is known to be true."""
+
     part = "validation"
+    own: ClassVar = {
+        "annotators": annotators,
+        "claims": claims,
+        "extraction": extraction,
+        "scores": scores,
+        "verdicts": verdicts,
+        "planted": planted,
+        "miniature": miniature,
+    }
 
 
 class Datasets(_Carried):
+    """Build benchmarks as their papers built them."""
+
     part = "dataset"
+    own: ClassVar = {}
 
 
 def _command(function: Callable[..., Any]) -> Callable[..., None]:

@@ -21,7 +21,14 @@ from groundwatch.addresses import shown_address
 from groundwatch.archive.cold import cold_events
 from groundwatch.archive.images import archived_images
 from groundwatch.archive.place import placed, require
-from groundwatch.errors import UNDECODED, OpenedFolderError, SettingsError, UsageError, told_to_user
+from groundwatch.errors import (
+    PROVISION,
+    UNDECODED,
+    OpenedFolderError,
+    SettingsError,
+    UsageError,
+    told_to_user,
+)
 from groundwatch.protocols import registry
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import Read, position_of
@@ -47,8 +54,6 @@ STREAMS = "nats"
 
 MODELS = "triton"
 """That of a Triton of our own."""
-
-PROVISION = "run groundwatch admin provision first"
 
 NOTHING_FOUND = "no running groundwatch found on this machine"
 

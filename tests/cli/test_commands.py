@@ -1,0 +1,43 @@
+"""A command is loaded when it is called."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from tests.support.command_tree import leaves
+from typer.main import get_command
+
+from groundwatch.cli import app
+from groundwatch.cli.commands import Command
+
+HEAVY = ("torch", "transformers", "numpy", "nats", "starlette", "pydantic", "pyarrow", "grpc", "httpx")
+
+
+@pytest.mark.parametrize("option", ["--version", "--help"])
+def test_neither_version_nor_help_load_a_service(option: str) -> None:
+    code = (
+        "import sys\nfrom groundwatch.cli import main\n"
+        "try:\n    main()\nfinally:\n    print('loaded', *sorted(sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, option], capture_output=True, text=True, check=True)
+    loaded = set(done.stderr.partition("loaded ")[2].split())
+    assert "groundwatch.cli.messages" in loaded
+    assert not loaded & {*HEAVY, "groundwatch.cli.options", "groundwatch.runtime"}
+
+
+def test_each_place_is_of_a_command_with_its_help() -> None:
+    commands = dict(leaves())
+    assert {"up", "replay start", "review import", "validate planted", "admin dead list"} <= commands.keys()
+    for name, command in commands.items():
+        assert isinstance(command, Command), name
+        assert command.help, name
+
+
+def test_what_stands_for_a_command_says_its_help() -> None:
+    group = get_command(app)
+    placed = {name: stub for name, stub in group.commands.items() if hasattr(stub, "load")}
+    assert {"up", "audit", "validate", "dataset"} <= placed.keys()
+    for name, stub in placed.items():
+        assert stub.help.split() == stub.load().help.split(), name
