@@ -25,16 +25,10 @@ TOLD = 100
 """So many foreign names are written to the log."""
 
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(?::([0-9]{1,5}))?", re.IGNORECASE)
-_PATTERN = re.compile(r"\*|(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*\.?", re.IGNORECASE)
 _ORIGIN = re.compile(r"(https?)://(.+)", re.IGNORECASE)
 _PORTS = {"http": "80", "https": "443"}
 _ADDED = ((b"cross-origin-resource-policy", b"same-origin"), (b"x-content-type-options", b"nosniff"))
 """What a page of another site has no use for: a browser does not even tell it whether there was an image."""
-
-
-def is_host_pattern(text: str) -> bool:
-    """Whether it is a name, `*.` and a name, or `*`."""
-    return _PATTERN.fullmatch(text) is not None
 
 
 class Hosts:

@@ -1,20 +1,23 @@
 """What can be set of the gateway: its doors, what it accepts, and which share is judged."""
 
 import ipaddress
+import re
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
 from groundwatch.errors import InputError
 from groundwatch.protocols import registry
-from groundwatch.runtime.security.same_origin import is_host_pattern
 from groundwatch.runtime.security.urls import read_pattern
 from groundwatch.runtime.settings.login import LoginSettings
 from groundwatch.section import AtLeastOne, Count, NotNegative, Port, Positive, Section, wrong
 
+_HOST = re.compile(r"\*|(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*\.?", re.IGNORECASE)
+"""A name, `*.` and a name, or `*`."""
+
 
 def _host(name: str) -> str:
-    if not is_host_pattern(name):
+    if not _HOST.fullmatch(name):
         raise ValueError(
             f"'{name}' is no name of a host: write gateway.example.com, *.example.com or *, without a port"
         )
