@@ -43,6 +43,7 @@ ENGINES = {
         "triton",
         "detector",
         "llm",
+        "calibrated",
         "similarity",
         "cascade",
         "noop",

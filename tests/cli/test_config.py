@@ -234,7 +234,7 @@ def test_it_tells_who_judges_which_protocol(check):
     judges = labelled | {
         "faithscore": "triton",
         "pope": "reference",
-        "tri-he": "similarity",
+        "tri-he": "calibrated",
         "vlm2": "triton",
     }
     told = ", ".join(f"{name} {engine}" for name, engine in judges.items())

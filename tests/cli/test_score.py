@@ -259,7 +259,7 @@ def test_an_outcome_file_that_cannot_be_written_is_told(run, finder: Finder, tmp
 def test_a_judge_that_cannot_serve_is_told(run, tmp_path: Path):
     for engine in ("triton", "visual"):
         done = run("score", "tri-he", write(tmp_path / "r.jsonl", RECORDS), "--judge", engine)
-        told = f"{engine} cannot judge tri-he: use similarity or llm or reference (--judge)"
+        told = f"{engine} cannot judge tri-he: use calibrated or similarity or llm or reference (--judge)"
         assert isinstance(done.exception, UsageError) and str(done.exception) == told
 
 

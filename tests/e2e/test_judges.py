@@ -98,7 +98,7 @@ def check(found: list[ResponseScored], number: int, faithscore: str) -> dict[str
     """Every response has both outcomes, each protocol's by one judge of its own."""
     assert {one.outcome for one in found} == {OutcomeKind.SCORED}
     judges = {}
-    for name, engine in (("faithscore", faithscore), ("tri-he", "similarity")):
+    for name, engine in (("faithscore", faithscore), ("tri-he", "calibrated")):
         mine = [one for one in found if one.protocol == name]
         assert len(mine) == number
         (judges[name],) = {one.judges["verification"] for one in mine}
@@ -153,7 +153,7 @@ async def test_a_replay_names_a_judge_for_all_that_it_can_serve_or_for_one(
 
             await eventually(done, within=60)
         live = {(one.id, one.protocol): one for one in await outcomes(bus)}
-        assert live["r1", "tri-he"].judges["verification"].engine == "similarity"
+        assert live["r1", "tri-he"].judges["verification"].engine == "calibrated"
         assert live["r1", "faithscore"].judges["verification"].engine == "reference"
         engine = f'engine = "visual"\nllm = {{ base_url = "{server.base_url}", model = "ok" }}\n'
         for name, section in (("all", "verification"), ("one", "verification.protocols.faithscore")):

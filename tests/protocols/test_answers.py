@@ -91,9 +91,9 @@ def test_pope_beside_its_labels(write):
     assert model["score"]["value"] == 0.5
 
 
-def test_tri_he_is_judged_by_similarity_when_nothing_else_is_asked(write):
+def test_tri_he_is_judged_by_the_calibrated_judge_when_nothing_else_is_asked(write):
     file = write("b.json", {"7": answered(llava="A man is riding a brown horse. A giraffe is eating pizza.")})
     told = CliRunner().invoke(app, ["score", "tri-he", str(file), "--json"], catch_exceptions=False)
     (model,) = msgspec.json.decode(told.stdout)["models"]
-    assert model["judges"]["verification"]["engine"] == "similarity"
+    assert model["judges"]["verification"]["engine"] == "calibrated"
     assert model["score"]["value"] == pytest.approx(2 / 3)

@@ -103,7 +103,7 @@ async def test_every_response_ends_with_its_outcome(bus_factory, clean_streams):
     assert {name: one.reason for name, one in found.items() if one.reason} == REASONS
     assert found["fp"].values["fp"] == 1
     assert found["false"].values["hallu.object"] == 1
-    assert found["true"].judges["verification"].engine == "similarity"
+    assert found["true"].judges["verification"].engine == "calibrated"
     assert found["tp"].judges["verification"].engine == "reference"
 
 

@@ -397,6 +397,19 @@ def test_sums_are_the_definition_and_parts_merge_to_the_whole(figure: Figure, an
         )
 
 
+def test_a_mean_of_survivors_is_no_figure():
+    """Answers whose wrong parts are not named lack the value: the others are without fault."""
+    figure = Figure(name="k", heading="K", meaning="", of=("x",), all_of="n", lacking="part_not_named")
+    sums, more = (summed(figure, [({"x": 0.0, "n": 0.0}, "", 1.0)]) for _ in range(2))
+    assert sums.interval((0.0, 1.0)).value == 0.0 and sums.reason == ""
+    more.add({"n": 1.0}, "", 1.0)
+    sums.merge(more)
+    restored = FigureSums(figure)
+    restored.restore(sums.state())
+    for one in (more, sums, restored):
+        assert (one.interval((0.0, 1.0)), one.reason) == (None, "part_not_named")
+
+
 def test_images_that_are_remembered_are_bounded(monkeypatch):
     monkeypatch.setattr(figures, "UNITS", 5)
     sums = FigureSums(BY_UNIT)

@@ -77,7 +77,7 @@ def looks(protocol: str, settings: Settings, images: Path | None) -> bool:
     if why := found.why_not(""):
         raise UsageError(why, "protocol")
     engine = settings.verification.of(found).engine
-    if engine in ("reference", "similarity"):
+    if engine in ("reference", "similarity", "calibrated"):
         return False
     if images is None and engine != "noop":
         raise UsageError(f"{engine} looks at images: name their folder", "images")

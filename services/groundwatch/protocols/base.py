@@ -74,7 +74,9 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     `EvaluationProtocol.unit` first, and averaged over these: one whose value `gate` is below 1 anywhere is
     then 0; one without that value is in no number. With `part`, a unit's answers are in `groups`, and one
     whose values `part` do not add up to 1 is in no number. `bounds` of a mean are those of the score where
-    they are not given. By one that is `ranked` models have ranks, the highest first.
+    they are not given. By one that is `ranked` models have ranks, the highest first. With `all_of` there is
+    no number while an outcome with that value lacks `of`, for those that have it are no fair sample of all;
+    `lacking` is the reason.
     """
 
     name: str
@@ -87,11 +89,13 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     part: str = ""
     bounds: tuple[float, float] | None = None
     ranked: bool = False
+    all_of: str = ""
+    lacking: str = ""
 
     @property
     def values(self) -> set[str]:
         """The names of all values that it is made from."""
-        return {name for name in (*self.of, *self.over, self.gate, self.part) if name}
+        return {name for name in (*self.of, *self.over, self.gate, self.part, self.all_of) if name}
 
 
 def read_figures(package: str, name: str = "figures") -> tuple[Figure, ...]:
@@ -154,7 +158,7 @@ class ExtractionRules(msgspec.Struct, frozen=True, kw_only=True):
 class EvaluationProtocol:
     """What the services ask of a protocol; each one says what it does of this.
 
-    `verifiers` are the verification engines that can judge its claims, the paper's first: by their names in
+    `verifiers` are the verification engines that can judge its claims, its own first: by their names in
     settings, or "module:attribute" for an engine class of its own. Where settings name none, the first that
     can be had does; of one that is `labelled`, since its responses say what is right, the first does unless
     another is named for this protocol. Without `rules` only an LLM extracts its claims. `sees` are the kinds

@@ -51,8 +51,9 @@ def protocol_of(name: str) -> EvaluationProtocol:
 class FigureReport(msgspec.Struct, frozen=True, kw_only=True):
     """One figure of a model. `n` of the interval counts answers, or what is averaged first.
 
-    `coverage` is the share of judged answers that are in it: older outcomes may lack its values. `rank` is
-    among the `ranked` models that the same judges judged, 1 for the highest; 0 where there is none.
+    `coverage` is the share of judged answers that are in it: older outcomes may lack its values. `reason` is
+    why there is no value, where that is the figure's own. `rank` is among the `ranked` models that the same
+    judges judged, 1 for the highest; 0 where there is none.
     """
 
     name: str
@@ -60,6 +61,7 @@ class FigureReport(msgspec.Struct, frozen=True, kw_only=True):
     meaning: str
     value: Interval | None
     coverage: float | None
+    reason: str = ""
     rank: int = 0
     ranked: int = 0
 
@@ -87,6 +89,7 @@ class FigureState(msgspec.Struct, frozen=True, array_like=True):
     values: WeightedMoments
     ratio: WeightedSums
     units: dict[str, _Unit]
+    lacking: int
 
 
 class FigureSums:
@@ -99,6 +102,7 @@ class FigureSums:
     def __init__(self, figure: Figure) -> None:
         self.figure = figure
         self.answers = 0
+        self._lacking = 0
         self._values = WeightedMoments()
         self._ratio = WeightedSums()
         self._units: dict[str, _Unit] = {}
@@ -108,6 +112,7 @@ class FigureSums:
         figure = self.figure
         found = self._of_over(values)
         if found is None:
+            self._lacking += figure.all_of in values
             return
         part, whole = found
         self.answers += bool(whole or figure.over or figure.gate in values)
@@ -123,20 +128,28 @@ class FigureSums:
 
     def merge(self, other: "FigureSums") -> None:
         self.answers += other.answers
+        self._lacking += other._lacking
         self._values.merge(other._values)
         self._ratio.merge(other._ratio)
         for name, unit in list(other._units.items()):
             self._add_unit(name, unit)
 
     def state(self) -> FigureState:
-        return FigureState(self.answers, self._values, self._ratio, self._units)
+        return FigureState(self.answers, self._values, self._ratio, self._units, self._lacking)
 
     def restore(self, state: FigureState) -> None:
         self.answers, self._values, self._ratio = state.answers, state.values, state.ratio
-        self._units = state.units
+        self._units, self._lacking = state.units, state.lacking
+
+    @property
+    def reason(self) -> str:
+        """Why there is no number, where answers without the figure's values forbid one."""
+        return self.figure.lacking if self._lacking else ""
 
     def interval(self, bounds: tuple[float, float], groups: Iterable[Group] = ()) -> Interval | None:
         """The estimate with its 95 % interval; None without any value."""
+        if self._lacking:
+            return None
         if self.figure.over and not self.figure.per_unit:
             found = weighted_rate(self._ratio)
             return None if found is None else msgspec.structs.replace(found, n=self._ratio.plain.clusters)
@@ -269,6 +282,7 @@ class Headline:
                     sums.figure.bounds or self._protocol.bounds, whole if sums.figure.part else ()
                 ),
                 coverage=sums.answers / self._judged,
+                reason=sums.reason,
                 ranked=int(sums.figure.ranked),
             )
             for sums in self._sums

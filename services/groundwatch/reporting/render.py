@@ -137,6 +137,8 @@ def figure_tables(rows: Iterable[tuple[str, Sequence[FigureReport]]]) -> Iterato
 
 
 def _figure(one: FigureReport) -> Text:
+    if one.reason:
+        return lines("–", one.reason)
     rested = f"n={one.value.n if one.value else 0}"
     if one.coverage is not None and one.coverage < 1:
         rested += f" {share(one.coverage)}"

@@ -36,7 +36,7 @@ def test_plain_judgements(file):
     assert (found["questions"], found["images"], found["without_triplets"]) == (3, 2, 1)
     assert (found["triplets"], found["hallucinated"], found["undecided"]) == (7, 3, 1)
     assert found["judgements"] == KEY
-    assert "by_kind" not in found
+    assert "by_kind" not in found and found["part_not_named"] == 3
 
 
 @pytest.mark.parametrize(
@@ -67,6 +67,14 @@ def test_a_reply_that_says_nothing_is_undecided(file):
         "tri-he", file(results([["I would rather not judge this.", None, "no", "no relation"]]))
     )
     assert (found["undecided"], found["part_not_named"], found["hallu_q"]) == (2, 1, 0.5)
+    assert "by_kind" not in found
+
+
+def test_kinds_are_of_all_triplets_or_of_none(file):
+    """With one part unnamed, the means of those that are named would be a survivors' share."""
+    judged = [["no, object1", "yes"], ["no", "yes"]]
+    found = TALLY.run("tri-he", file(results(judged)))
+    assert (found["part_not_named"], found["hallu_q"]) == (1, 0.5) and "by_kind" not in found
 
 
 def test_nothing_judged(file):

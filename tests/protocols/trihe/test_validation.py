@@ -39,7 +39,7 @@ def test_any_judge_that_reads_a_graph_can_be_measured(nobody: CommandLine, file:
     llm = "GROUNDWATCH_VERIFICATION__LLM__"
     with running() as server:
         env = {f"{llm}BASE_URL": server.base_url, f"{llm}MODEL": "ok"}
-        for judge in ("", "similarity", "reference", "llm"):
+        for judge in ("", "calibrated", "similarity", "reference", "llm"):
             before = len(server.requests)
             done = nobody("validate", "tri-he", file, "--answers", "--judge", judge, "--json", **env)
             assert done.returncode == 0, done.stderr
@@ -57,7 +57,7 @@ def test_a_judge_that_cannot_is_one_line(nobody: CommandLine, file: Path) -> Non
     for typed, wanted in (
         (
             ("--answers", "--judge", "visual"),
-            "visual cannot judge tri-he: use similarity or",
+            "visual cannot judge tri-he: use calibrated or",
         ),
         (("--judge", "llm"), "others judge answers (--answers)"),
         (("--answers", "--judge", "llm"), "engine llm needs base_url and model"),

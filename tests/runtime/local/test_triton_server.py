@@ -100,7 +100,7 @@ def test_settings_follow_the_models():
     assert found.captioning.engine == "triton"
     assert found.captioning.served == {"lvlm_good": "lvlm_good", "lvlm_bad": "lvlm_bad"}
     amber = ("amber-attribute", "amber-existence", "amber-relation")
-    own = dict.fromkeys((*amber, "dash-b", "pope", "vlm2"), "reference") | {"tri-he": "similarity"}
+    own = dict.fromkeys((*amber, "dash-b", "pope", "vlm2"), "reference") | {"tri-he": "calibrated"}
     assert found.verification.by_protocol() == {"faithscore": "triton", **own}, "each as its paper judges"
     assert found.generation.engine == "", "there is no image encoder"
     chosen = Settings(

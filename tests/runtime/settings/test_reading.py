@@ -115,7 +115,7 @@ def test_variables_are_read_as_toml_or_as_text(name: str, text: str, found) -> N
         (
             {"GROUNDWATCH_VERIFICATION__PROTOCOLS__TRI-HE__ENGINE": "triton"},
             "setting 'verification.protocols.tri-he.engine': triton cannot judge tri-he: "
-            "use similarity or llm or reference$",
+            "use calibrated or similarity or llm or reference$",
         ),
         (
             {"GROUNDWATCH_VERIFICATION__PROTOCOLS__FAITHSCORE__ENGINE": "visual"},

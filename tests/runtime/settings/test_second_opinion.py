@@ -63,7 +63,7 @@ def test_a_named_judge_or_an_engine(
         (
             second("nobody"),
             "setting 'second_opinion.judge': 'nobody' is none of [judges] (named are: none), and no engine "
-            "(visual, triton, reference, detector, llm, similarity)",
+            "(visual, triton, reference, detector, llm, calibrated, similarity)",
         ),
         (
             second("reference"),
@@ -80,8 +80,8 @@ def test_a_named_judge_or_an_engine(
         ),
         (
             second("triton", "protocols = ['tri-he']"),
-            "setting 'second_opinion.protocols': triton cannot judge tri-he: use similarity or llm or "
-            "reference",
+            "setting 'second_opinion.protocols': triton cannot judge tri-he: use calibrated or similarity or "
+            "llm or reference",
         ),
         (
             second("triton", "protocols = ['genception']"),

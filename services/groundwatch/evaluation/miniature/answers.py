@@ -24,7 +24,7 @@ from groundwatch.replay.pipeline import Pipeline
 from groundwatch.runtime.settings import Settings
 from groundwatch.verification.engines.base import Verification
 from groundwatch.verification.engines.looking import verdict
-from groundwatch.verification.engines.similarity import SimilarityEngine
+from groundwatch.verification.engines.similarity import CalibratedEngine
 
 SEED = 2 * 10**9
 """Scenes from here on belong to no training and to no other measurement."""
@@ -134,7 +134,7 @@ async def judge_models(
     judges: dict[str, tuple[Stage, Any]] = {
         "faithscore": (Stage.VERIFICATION, WorldVerifier(folder / "verifier", images)),
         "valor-object-existence": (Stage.MATCHING, SemanticEngine(embedder)),
-        "tri-he": (Stage.VERIFICATION, SimilarityEngine(embedder)),
+        "tri-he": (Stage.VERIFICATION, CalibratedEngine(embedder)),
     }
     models = []
     for name in names:

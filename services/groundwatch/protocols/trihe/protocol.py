@@ -74,7 +74,7 @@ class TriHe(EvaluationProtocol):
         from_facts=lambda facts: load("groundwatch.extraction.engines.linguistic.rendering:triplets")(facts),
         inferences=True,
     )
-    verifiers = ("similarity", "llm", "reference")
+    verifiers = ("calibrated", "similarity", "llm", "reference")
     sees = dict.fromkeys(RATES, frozenset[str]())
     headline = read_figures(__package__)
     package = __package__

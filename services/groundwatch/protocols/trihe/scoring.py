@@ -74,9 +74,14 @@ def question_rate(
 def rates(
     questions: Iterable[JudgedQuestion], kind: Kind | None = None, *, undecided_count: bool = False
 ) -> Rates:
-    """Hallu_Q (equation 1) and Hallu_I (equation 2) over questions in any order."""
+    """Hallu_Q (equation 1) and Hallu_I (equation 2) over questions in any order.
+
+    Of a kind there are none while a hallucinated triplet names no part: the rest is no fair sample.
+    """
     by_image: dict[str, list[float]] = {}
     for question in questions:
+        if kind and any(one.hallucinated and one.part is None for one in question.triplets):
+            return Rates(hallu_q=None, hallu_i=None, questions=0, images=0)
         rate = question_rate(question.triplets, kind, undecided_count=undecided_count)
         if rate is not None:
             by_image.setdefault(question.image, []).append(rate)

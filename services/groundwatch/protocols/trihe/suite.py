@@ -25,9 +25,8 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 def tally_questions(questions: Sequence[JudgedQuestion]) -> Result:
     """Equations 1 and 2 as the published script computes them.
 
-    An undecided triplet ("null") is in the denominator and not hallucinated. `by_kind` is there where some
-    judgement names the part that is wrong; `part_not_named` counts hallucinations without one, which are in
-    neither kind.
+    An undecided triplet ("null") is in the denominator and not hallucinated. `by_kind` is there where every
+    hallucinated triplet names the part that is wrong; `part_not_named` counts those without one.
     """
     overall = rates(questions, undecided_count=True)
     triplets = [one for question in questions for one in question.triplets]
@@ -39,12 +38,12 @@ def tally_questions(questions: Sequence[JudgedQuestion]) -> Result:
         "undecided": sum(one.hallucinated is None for one in triplets),
         "without_triplets": len(questions) - overall.questions,
     }
-    if any(one.part for one in wrong):
+    result["part_not_named"] = sum(one.part is None for one in wrong)
+    if not result["part_not_named"]:
         by_kind = {kind: rates(questions, kind, undecided_count=True) for kind in KINDS}
         result["by_kind"] = {
             kind: {"hallu_q": found.hallu_q, "hallu_i": found.hallu_i} for kind, found in by_kind.items()
         }
-        result["part_not_named"] = sum(one.part is None for one in wrong)
     return result
 
 

@@ -78,11 +78,12 @@ def _made(
             from groundwatch.verification.engines.detector.engine import DetectorVerificationEngine
 
             return DetectorVerificationEngine(TritonModels(triton, on_call=on_call), load_image, detector)
-        case "similarity":
-            from groundwatch.verification.engines.similarity import SimilarityEngine
+        case "similarity" | "calibrated" as name:
+            from groundwatch.verification.engines.similarity import CalibratedEngine, SimilarityEngine
 
+            kind = SimilarityEngine if name == "similarity" else CalibratedEngine
             folder = settings.embedding_model
-            return SimilarityEngine(embedder_of("verification", folder) if needed or folder else None)
+            return kind(embedder_of("verification", folder) if needed or folder else None)
         case "cascade" if isinstance(settings, EngineSettings) and settings.cascade:
             from groundwatch.verification.engines.cascade import CascadeEngine, Step
 
@@ -95,5 +96,5 @@ def _made(
         case name if ":" in name:
             found: VerificationEngine = load(name)()
             return found
-    known = "embedded, reference, visual, triton, detector, llm, similarity, cascade, noop"
+    known = "embedded, reference, visual, triton, detector, llm, calibrated, similarity, cascade, noop"
     raise unknown_engine("verification", settings.engine, known)

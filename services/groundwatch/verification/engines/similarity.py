@@ -1,34 +1,38 @@
-"""Tri-HE's NLI judge: a triplet holds when it is similar enough to what the scene graph says (section 3.3).
+"""Tri-HE's NLI judge (`similarity`), and what is made of it here (`calibrated`).
+
+A triplet holds when it is similar enough to what the scene graph says (section 3.3).
 
 Of the reference triplets those are kept whose cosine similarity to the claim is above 0.5, or the three
 most similar where none is; the claim is hallucinated when its similarity to the kept ones, joined into one
-text in the graph's order, is below 0.6. No model is asked and no image is seen.
+text in the graph's order, is below 0.6. No model is asked and no image is seen. That is all that
+`similarity` does, with any encoder.
 
-The threshold of 0.6 is for what can be seen. No scene graph states a mood or a purpose, so a triplet of the
-category `inference` is decided by the probability that it is about this image and not another one: from its
+`calibrated` is fitted to the benchmark. The threshold of 0.6 is for what can be seen. No scene graph states
+a mood or a purpose, so a triplet of the category `inference` is decided by the probability that it is about this image and not another one: from its
 similarity and that of its sub-sentence to the graph, by a logistic regression over reference answers of the
 benchmark's first, third, ... image and answers borrowed from others (`validate tri-he --answers`). Between
 `doubt` and `EVEN` it is undecided.
 
-Beyond the paper, whose NLI judge gives overall rates only, a hallucinated triplet is blamed on the first of
-its objects that resembles no object of the graph, else on the relation: section 3.1 by similarity.
+A described triplet above 0.6 one of whose objects resembles no object of the graph is undecided: the graph
+does not show it. Beyond the paper, whose NLI judge gives overall rates only, a hallucinated triplet is blamed
+on the first of its objects that resembles none, else on the relation: section 3.1 by similarity.
 """
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from groundwatch.errors import GroundwatchError, Unscorable
-from groundwatch.events import Claim, ClaimsExtracted, Decision, Judge, Verdict
+from groundwatch.events import ClaimsExtracted, Decision, Judge, Reference, Verdict
 from groundwatch.models.embeddings import SentenceEmbedder
 from groundwatch.models.engines import attempt
 from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.protocols.triplets import INFERENCE, Part, SceneGraph, Triplet, blame, triplet_of
 from groundwatch.verification.engines.base import Verification, VerificationEngine
 
-VERSION = "2"
+VERSION = "3"
 
 EVIDENCE = 300
 """Characters of the kept triplets that a verdict shows."""
@@ -113,11 +117,12 @@ def probability(triplet: float, unit: float) -> float:
 
 
 class SimilarityEngine(VerificationEngine):
-    """Judges triplets by similarity to the response's reference triplets.
+    """The paper's judge, pure: the larger similarity decides, and no part is blamed.
 
     A response without reference triplets cannot be judged: `Unscorable("no_reference")`.
     """
 
+    name = "similarity"
     batch = 16
 
     def __init__(self, encoder: SentenceEmbedder | None = None, *, thresholds: Thresholds = PAPER) -> None:
@@ -127,9 +132,12 @@ class SimilarityEngine(VerificationEngine):
 
     def judge(self, protocol: EvaluationProtocol) -> Judge:
         limits, most = self._thresholds, "-max" if self._thresholds.maximum else ""
-        numbers = limits.keep, limits.fallback, limits.holds, limits.named, limits.doubt
+        numbers = limits.keep, limits.fallback, limits.holds, *self._own_numbers()
         version = "-".join([VERSION, *(f"{one:g}" for one in numbers)])
-        return Judge(engine="similarity", model=self._encoder.name, version=version + most)
+        return Judge(engine=self.name, model=self._encoder.name, version=version + most)
+
+    def _own_numbers(self) -> tuple[float, ...]:
+        return ()
 
     async def verify(
         self, extracted: Sequence[ClaimsExtracted], protocol: EvaluationProtocol
@@ -146,25 +154,64 @@ class SimilarityEngine(VerificationEngine):
             raise Unscorable("no_reference", "the similarity judge needs reference triplets")
         known = [" ".join(triplet) for triplet in dict.fromkeys(reference.triplets)]
         claims = [" ".join(claim.parts) if claim.parts else claim.text for claim in event.claims]
-        found = similarities(claims, known, self._encoder, self._thresholds)
-        objects = list(SceneGraph(reference.triplets, reference.objects).objects)
+        compared = similarities(claims, known, self._encoder, self._thresholds)
+        return Verification(verdicts=tuple(self._verdicts(event, reference, known, compared)))
+
+    def _verdicts(
+        self,
+        event: ClaimsExtracted,
+        reference: Reference,
+        known: Sequence[str],
+        compared: Sequence[Similarity],
+    ) -> Iterator[Verdict]:
+        for similarity in compared:
+            holds = similarity.score >= self._thresholds.holds
+            yield Verdict(
+                decision=Decision.SUPPORTED if holds else Decision.REFUTED,
+                evidence=_evidence(similarity, known),
+            )
+
+
+class CalibratedEngine(SimilarityEngine):
+    """The paper's judge with what is fitted to the benchmark: see the module."""
+
+    name = "calibrated"
+
+    def _own_numbers(self) -> tuple[float, ...]:
+        return self._thresholds.named, self._thresholds.doubt
+
+    def _verdicts(
+        self,
+        event: ClaimsExtracted,
+        reference: Reference,
+        known: Sequence[str],
+        compared: Sequence[Similarity],
+    ) -> Iterator[Verdict]:
+        objects = SceneGraph(reference.triplets, reference.objects).objects
         texts = [event.units[one.unit].text if event.units else one.text for one in event.claims]
         graph = self._encoder.encode([f"{one}." for one in known])
-        near = (self._encoder.encode(texts) @ graph.T).max(axis=1)
-        chances = [probability(one.score, float(unit)) for one, unit in zip(found, near, strict=True)]
-        judged = zip(event.claims, found, chances, strict=True)
-        return Verification(verdicts=tuple(self._verdict(*one, known, objects) for one in judged))
+        near = (self._encoder.encode(texts) @ graph.T).max(axis=1) if texts else ()
+        for claim, similarity, unit in zip(event.claims, compared, near, strict=True):
+            chance = probability(similarity.score, float(unit))
+            why = _evidence(similarity, known)
+            triplet = triplet_of(claim)
+            part = wrong_part(triplet, objects, self._encoder, self._thresholds) if triplet else None
+            decision = self._decide(similarity.score, chance, claim.category == INFERENCE, part)
+            yield Verdict(
+                decision=decision,
+                probability=chance,
+                evidence=blame(part, why) if decision is Decision.REFUTED else why,
+            )
 
-    def _verdict(
-        self, claim: Claim, found: Similarity, chance: float, known: Sequence[str], objects: Sequence[str]
-    ) -> Verdict:
-        near = "; ".join(known[at] for at in found.kept)[:EVIDENCE]
-        why = f"similarity {found.score:.3f} to: {near}"
-        concludes = claim.category == INFERENCE
-        if found.score >= self._thresholds.holds or (concludes and chance >= EVEN):
-            return Verdict(decision=Decision.SUPPORTED, probability=chance, evidence=why)
-        if concludes and chance >= self._thresholds.doubt:
-            return Verdict(decision=Decision.UNDECIDED, probability=chance, evidence=why)
-        triplet = triplet_of(claim)
-        part = wrong_part(triplet, objects, self._encoder, self._thresholds) if triplet else None
-        return Verdict(decision=Decision.REFUTED, probability=chance, evidence=blame(part, why))
+    def _decide(self, similarity: float, chance: float, concludes: bool, part: Part | None) -> Decision:
+        if similarity >= self._thresholds.holds:
+            shown = concludes or part not in ("object1", "object2")
+            return Decision.SUPPORTED if shown else Decision.UNDECIDED
+        if not concludes or chance < self._thresholds.doubt:
+            return Decision.REFUTED
+        return Decision.SUPPORTED if chance >= EVEN else Decision.UNDECIDED
+
+
+def _evidence(similarity: Similarity, known: Sequence[str]) -> str:
+    near = "; ".join(known[at] for at in similarity.kept)[:EVIDENCE]
+    return f"similarity {similarity.score:.3f} to: {near}"

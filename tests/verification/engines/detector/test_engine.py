@@ -225,7 +225,7 @@ def test_a_box_without_an_inside_is_none() -> None:
 
 
 def test_who_it_cannot_judge_is_told_when_settings_are_read() -> None:
-    with pytest.raises(ValidationError, match="detector cannot judge tri-he: use similarity or llm"):
+    with pytest.raises(ValidationError, match="detector cannot judge tri-he: use calibrated or"):
         Settings.model_validate({"verification": {"protocols": {"tri-he": {"engine": "detector"}}}})
     with pytest.raises(ValidationError, match=r"must not be below detector\.lower"):
         DetectorSettings(lower=0.8, upper=0.7)

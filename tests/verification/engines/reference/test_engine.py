@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 
+import msgspec
 import pytest
 
 from groundwatch.errors import Unscorable
@@ -20,6 +21,7 @@ from groundwatch.events import (
     ResponseRecorded,
 )
 from groundwatch.protocols import registry
+from groundwatch.protocols.triplets import blamed, claim_of
 from groundwatch.verification.engines.base import Verification
 from groundwatch.verification.engines.reference import engine
 from groundwatch.verification.engines.reference.engine import ReferenceEngine
@@ -121,3 +123,23 @@ async def test_claims_that_take_too_long_are_not_scored(monkeypatch: pytest.Monk
     event = extracted(Reference(objects=("dog",)), "There is a dog.")
     (result,) = await ReferenceEngine().verify([event], PROTOCOL)
     assert isinstance(result, Unscorable) and result.reason == "took_too_long"
+
+
+async def test_a_refuted_triplet_names_its_wrong_part() -> None:
+    """Section 3.1: objects first; else the relation between two things that are there."""
+    reference = Reference(
+        complete=True, triplets=(("man", "riding", "horse"), ("horse", "is", "brown"), ("dog", "on", "grass"))
+    )
+    triplets = {
+        ("zebra", "on", "grass"): "object1",
+        ("man", "riding", "bicycle"): "object2",
+        ("horse", "is", "white"): "object2",
+        ("dog", "riding", "horse"): "relation",
+        ("man", "riding", "horse"): None,
+    }
+    event = msgspec.structs.replace(
+        extracted(reference), claims=tuple(claim_of(one) for one in triplets), protocol="tri-he"
+    )
+    (found,) = await ReferenceEngine().verify([event], registry.get("tri-he"))
+    assert isinstance(found, Verification)
+    assert [blamed(one) for one in found.verdicts] == list(triplets.values())

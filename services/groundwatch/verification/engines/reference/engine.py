@@ -33,7 +33,8 @@ from groundwatch.events import ClaimsExtracted, Decision, Judge, Reference, Verd
 from groundwatch.language.lexicon import lexicon
 from groundwatch.language.statements import Statement, statement
 from groundwatch.models.engines import in_turn
-from groundwatch.protocols.base import EvaluationProtocol
+from groundwatch.protocols.base import EvaluationProtocol, with_article
+from groundwatch.protocols.triplets import Part, Triplet, blame, triplet_of
 from groundwatch.verification.engines.base import Verification, VerificationEngine
 from groundwatch.verification.engines.reference.knowledge import Knowledge, knowledge
 from groundwatch.verification.engines.reference.rules import Rules
@@ -130,5 +131,19 @@ def _verify(event: ClaimsExtracted) -> Verification:
         if time.monotonic() > until:
             raise Unscorable("took_too_long", f"its claims take longer than {SECONDS:g} s to judge")
         ruling = rule(claim.text, known)
-        verdicts.append(Verdict(decision=ruling.decision, evidence=ruling.evidence))
+        evidence, triplet = ruling.evidence, triplet_of(claim)
+        if triplet and ruling.decision is Decision.REFUTED:
+            evidence = blame(_wrong_part(triplet, known), evidence)
+        verdicts.append(Verdict(decision=ruling.decision, evidence=evidence))
     return Verification(verdicts=tuple(verdicts))
+
+
+def _wrong_part(triplet: Triplet, known: Knowledge) -> Part:
+    """The first of a refuted triplet's objects that is not in the image, else its relation (section 3.1)."""
+    parts: tuple[tuple[Part, str], ...] = (("object1", triplet[0]), ("object2", triplet[2]))
+    absent = (
+        part
+        for part, name in parts
+        if rule(f"There is {with_article(name)}.", known).decision is Decision.REFUTED
+    )
+    return next(absent, "relation")
