@@ -204,6 +204,21 @@ def test_genception_by_category():
     assert [group.title for group in table.groups] == ["Means over categories", "Visual categories, GC@3"]
 
 
+def test_a_category_that_the_table_does_not_have_is_told():
+    """A chain of it counts under all alone, which a wrong spelling should not go unnoticed for."""
+    names = ("numerical calculations", "Numerical_Calculation", "posters", "", "numerical calculations")
+    (table,) = placed(
+        "genception",
+        *(
+            outcome("genception", at, {"gc1": 0.5}, tags={"category": name} if name else {})
+            for at, name in enumerate(names)
+        ),
+    )
+    (told,) = [one for one in table.differs if "are in no column" in one]
+    assert told.startswith("2 with the tag category 'numerical calculations' are in no column by category: ")
+    assert "poster," in told and "posters" not in told and "ocr" in told
+
+
 def test_a_gc_rank_is_among_the_models_of_the_same_judges():
     """The four models of the paper's table, with its two means as their chains' own, come out as printed."""
     (printed,) = placed("genception", outcome("genception", 0, {"gc1": 0.5}, judges=LLM))

@@ -172,6 +172,8 @@ class PublishedComparison:
         self._entries: dict[Who, _Entry] = {}
         self._as_published: dict[Who, _Entry] = {}
         self._others: Counter[OutcomeKind] = Counter()
+        self._tags = _known_tags(self._published)
+        self._unknown: Counter[tuple[str, str]] = Counter()
 
     def add(self, event: ResponseScored) -> None:
         """Count one outcome; those of other protocols are in no number, nor are those without values, but as
@@ -185,6 +187,10 @@ class PublishedComparison:
             event = msgspec.structs.replace(event, values=dict(ChainMap(*counted)))
             sides = [self._as_published] if event.values else []
         who = (event.model, fingerprint(event.judges))
+        for tag, known in self._tags.items():
+            value = event.tags.get(tag, "").strip()
+            if value and value.casefold() not in known:
+                self._unknown[tag, value] += 1
         for entries in sides:
             if who not in entries:
                 entries[who] = _Entry(event, self._published)
@@ -256,10 +262,30 @@ class PublishedComparison:
         ]
         if self._others:
             told.append(f"In no number: {' and '.join(self._told_others())}.")
+        for (tag, value), number in self._unknown.most_common(UNKNOWN):
+            names = ", ".join(dict.fromkeys(self._tags[tag].values()))
+            told.append(
+                f"{number} with the tag {tag} '{value[:64]}' are in no column by {tag}: name it {names}."
+            )
         return tuple(told)
 
     def _told_others(self) -> list[str]:
         return [f"{number} {kind.value}" for kind, number in sorted(self._others.items())]
+
+
+UNKNOWN = 5
+"""How many different values of a tag that no column has are told."""
+
+
+def _known_tags(published: Sequence[PublishedTable]) -> dict[str, dict[str, str]]:
+    """By tag the values by which columns pick their outcomes, each with its shortest name."""
+    found: dict[str, dict[str, str]] = {}
+    columns = [column for table in published for column in table.columns if column.of]
+    for column in sorted(columns, key=lambda column: sum(map(len, column.where.values()))):
+        for tag, values in column.where.items():
+            for value in values:
+                found.setdefault(tag, {}).setdefault(value, min(values, key=len))
+    return found
 
 
 class _Entry:

@@ -8,14 +8,13 @@ text in the graph's order, is below 0.6. No model is asked and no image is seen.
 `similarity` does, with any encoder.
 
 `calibrated` is fitted to the benchmark. The threshold of 0.6 is for what can be seen. No scene graph states
-a mood or a purpose, so a triplet of the category `inference` is decided by the probability that it is about this image and not another one: from its
-similarity and that of its sub-sentence to the graph, by a logistic regression over reference answers of the
-benchmark's first, third, ... image and answers borrowed from others (`validate tri-he --answers`). Between
-`doubt` and `EVEN` it is undecided.
-
-A described triplet above 0.6 one of whose objects resembles no object of the graph is undecided: the graph
-does not show it. Beyond the paper, whose NLI judge gives overall rates only, a hallucinated triplet is blamed
-on the first of its objects that resembles none, else on the relation: section 3.1 by similarity.
+a mood or a purpose, so a triplet of the category `inference` is decided by the probability that it is about
+this image and not another one: from its similarity and that of its sub-sentence to the graph, by a logistic
+regression over reference answers of the benchmark's first, third, ... image and answers borrowed from others
+(`validate tri-he --answers`). Between `doubt` and `EVEN` it is undecided. A described triplet above 0.6 one
+of whose objects resembles no object of the graph is undecided too: the graph does not show it. Beyond the
+paper, whose NLI judge gives overall rates only, a hallucinated triplet is blamed on the first of its objects
+that resembles none, else on the relation: section 3.1 by similarity.
 """
 
 import asyncio
