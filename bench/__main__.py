@@ -16,7 +16,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from groundwatch.cli.output import complain, print_json, render_numbers
+from groundwatch.cli.messages import complain, print_json
+from groundwatch.cli.output import render_numbers
 from groundwatch.errors import GroundwatchError
 from groundwatch.runtime.telemetry import logs
 from groundwatch.system.connecting import run

@@ -193,6 +193,21 @@ async def test_an_erasure_takes_a_pair_out_of_its_line(bus: Bus, clean_streams: 
     assert store is not None and await store.erased() == {}
 
 
+async def test_what_is_erased_after_an_audit_has_counted_is_left_to_the_next(
+    bus: Bus, clean_streams: None
+) -> None:
+    (event, _) = await several(bus, 2)
+    auditor = await Auditor.open(bus.js)
+    assert (await auditor.count()).scored == 2
+    await Eraser(bus.js, subject(event.id, event.tenant, None), Stores(), wait=0).erase()
+    # Looked at for what is missing, and counted in no line yet.
+    await auditor.erasures()
+    await auditor.close()
+    ledger = await audit(bus.js)
+    assert (ledger.responses, ledger.recorded, ledger.scored, ledger.erased) == (1, 1, 1, 1)
+    assert (await prove(bus.js)).differences == ()
+
+
 async def test_a_message_that_went_without_a_word_makes_its_day_differ(bus: Bus, clean_streams: None) -> None:
     await several(bus, 3)
     proof = await prove(bus.js)

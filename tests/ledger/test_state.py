@@ -77,11 +77,16 @@ class World:
             del self.outcomes[one.sequence]
             self._publish(one.key, one.protocol, "scored", "", one.reason)
 
-    def look(self, key: int) -> None:
+    def glance(self, key: int) -> None:
+        """The same where the response lies in an archive that the erasure cannot read, or was removed by
+        another: its first outcomes alone are found."""
+        self.look(key, alone=True)
+
+    def look(self, key: int, *, alone: bool = False) -> None:
         """The first step of an erasure: to find what there is of a response, whoever erases it as well."""
         name = f"k{key}"
         pairs: dict[str, ErasedPair] = {}
-        for response in self.responses.values():
+        for response in self.responses.values() if not alone else ():
             for place, protocol in enumerate(response.protocols if response.key == name else ()):
                 pairs[protocol] = ErasedPair(
                     pair=pair_hash(protocol, name),
@@ -90,10 +95,10 @@ class World:
                     first=place == 0,
                 )
         for one in self.outcomes.values():
-            if one.key == name:
-                alone = ErasedPair(pair=pair_hash(one.protocol, name), day=self.days[name])
+            if one.key == name and not (alone and one.replaced):
+                lone = ErasedPair(pair=pair_hash(one.protocol, name), day=self.days[name])
                 pairs[one.protocol] = msgspec.structs.replace(
-                    pairs.get(one.protocol, alone),
+                    pairs.get(one.protocol, lone),
                     outcome=one.sequence,
                     kind=one.kind,
                     reason=one.reason,
@@ -115,8 +120,10 @@ class World:
         """The third step: the messages go."""
         if self.erasing:
             _, name = self.erasing.pop(place % len(self.erasing))
-            self._remove(self.said[name].pairs)
-            self.said[name] = msgspec.structs.replace(self.said[name], done=True)
+            entries = self.said.pop(name)
+            self._remove(entries.pairs)
+            # It is written anew, behind what others have said since.
+            self.said[name] = msgspec.structs.replace(entries, done=True)
 
     def _remove(self, pairs: Iterable[ErasedPair]) -> None:
         for pair in pairs:
@@ -200,6 +207,7 @@ WEIGHTS = {
     "judge": 6,
     "retry": 2,
     "look": 3,
+    "glance": 1,
     "say": 2,
     "remove": 2,
     "die": 1,
@@ -241,3 +249,15 @@ def test_read_in_portions_it_is_what_the_streams_hold(seed: int) -> None:
     } - {pair_hash(one.protocol, one.key) for one in world.outcomes.values()}
     assert set(world.state.waiting) == waiting
     assert not world.state.owed
+
+
+def test_an_outcome_erased_before_its_response_was_read_takes_nothing_out() -> None:
+    state, pair = State(), pair_hash("faithscore", "erased")
+    state.count([Recorded(1, 1.0, "stays", ("faithscore",))], {RECORDED: 1}, {}, 0)
+    outcome = ErasedPair(pair, 0, outcome=1, kind="scored")
+    said = {"hot": ErasedPairs((outcome,))}
+    state.count([Recorded(2, 1.0, "erased", ("faithscore",))], {RECORDED: 2, OUTCOME: 1}, said, 0)
+    said["cold"] = ErasedPairs((ErasedPair(pair, 0, recorded=2, first=True),))
+    state.count([], {}, said, 0)
+    (line,) = state.lines.values()
+    assert (line.responses, line.recorded, line.scored, line.erased) == (1, 1, 0, 1)

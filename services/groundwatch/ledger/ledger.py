@@ -179,14 +179,16 @@ class Auditor:
             logger.info("audit.not_saved", reason="another audit has saved its state meanwhile")
             self._store = None
             return
-        counted = (name for name, entries in self._erased.items() if self._is_counted(entries))
+        counted = (name for name, entries in self._erased.items() if self._is_counted(name, entries))
         await self._store.forget(counted)
 
-    def _is_counted(self, entries: ErasedPairs) -> bool:
-        """Whether the erasure is over, and no reading to come meets one of its messages."""
+    def _is_counted(self, name: str, entries: ErasedPairs) -> bool:
+        """Whether the erasure is over, its pairs are in no line, and no reading to come meets one of its
+        messages."""
         recorded, outcome = self.state.position(RECORDED), self.state.position(OUTCOME)
         return (
             entries.done
+            and name in self.state.applied
             and all(one.recorded <= recorded and one.outcome <= outcome for one in entries.pairs)
             and all(sequence <= recorded for sequence in entries.others)
         )

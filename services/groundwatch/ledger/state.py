@@ -196,12 +196,14 @@ class State(msgspec.Struct, kw_only=True):
                 if pair.recorded > before:
                     gone[RECORDED].add(pair.recorded)
                     # No outcome of it counts, whenever it comes.
+                    self.early.pop(pair.pair, None)
                     self.dropped[pair.pair] = (today, 0)
                     if pair.first and pair.recorded <= after and self._remove(pair.recorded):
                         self._line(pair.day).erased += 1
                 elif name not in self.applied:
                     read.append(pair)
-        for pair in read:
+        # Who has removed a response knows its day, and who found its outcome alone may not.
+        for pair in sorted(read, key=lambda pair: not pair.recorded):
             self.erase(pair, today)
         self.applied = set(erased)
         moved: list[Outcome] = []
@@ -291,16 +293,15 @@ class State(msgspec.Struct, kw_only=True):
     def erase(self, erased: ErasedPair, today: int) -> None:
         """Take out a pair whose messages had been read before they were erased."""
         known = not (erased.first and erased.recorded and self._remove(erased.recorded))
-        line = self.lines.get(self.owed.get(erased.pair, erased.day))
-        if line is None:
-            return
-        if not known:
+        pair = erased.pair
+        unread = erased.outcome > self.position(OUTCOME) and not erased.replaced
+        line = self.lines.get(self.owed.get(pair, erased.day))
+        if line is not None and not known:
             line.responses -= 1
             line.erased += 1
-        pair = erased.pair
         if pair in self.dropped:
             _, until, taken = (*self.dropped[pair], 0)[:3]
-            if erased.replaced and taken < erased.outcome <= until:
+            if line is not None and erased.replaced and taken < erased.outcome <= until:
                 # It had been moved when it was taken out as what an erasure had found before.
                 line.count("unscored", erased.replaced, 1)
                 line.count(erased.kind, erased.reason, -1)
@@ -311,8 +312,11 @@ class State(msgspec.Struct, kw_only=True):
             if waiting.sequence == erased.recorded or not erased.recorded:
                 self.drop(pair, today)
             return
-        if self.early.pop(pair, None) is not None:
+        if self.early.pop(pair, None) is not None or unread:
+            # Its response has not been read: no line has either.
             self.dropped[pair] = (today, 0)
+            return
+        if line is None:
             return
         if not erased.outcome:
             self.owed[pair] = erased.day

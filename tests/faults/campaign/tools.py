@@ -168,5 +168,5 @@ class Tools:
 
 
 def printed(text: str) -> dict[str, Any]:
-    """The JSON object at the end of what a command printed."""
-    return dict(json.loads(text[text.index("{\n") :]))
+    """The JSON object in what a command printed, whatever lines stand before and behind it."""
+    return dict(json.JSONDecoder().raw_decode(text, text.index("{\n"))[0])
