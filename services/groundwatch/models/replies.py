@@ -6,12 +6,14 @@ has the form is the reply, and nothing else in the text is ever taken for a verd
 
 import json
 import re
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeAlias
 
 import msgspec
 
 from groundwatch.events import Usage
 from groundwatch.protocols.prompts import Form, read_reply
+from groundwatch.reading.document import read_document
 
 MAX_REPLY = 1_000_000
 """Longest reply that is looked at, in characters."""
@@ -50,22 +52,29 @@ class Generated(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage = Usage()
 
 
-def last_valid(text: str, form: type[Form]) -> Any:
+def last_valid(
+    text: str, form: type[Form], written: Callable[[str, Sequence[object]], object] | None = None
+) -> Any:
     """The last JSON object or array in `text` that has this form, its strings made encodable.
 
-    Raises `ValueError` saying what is wrong with the last one, or that there is none.
+    Without one, what `written` reads of the text and its JSON values. Raises `ValueError` saying what is
+    wrong with the last one, or that there is none.
     """
     if len(text) > MAX_REPLY:
         raise ValueError(f"the reply is longer than {MAX_REPLY} characters")
     found: list[Any] = []
     fault = "the reply holds no JSON object or array"
-    for value in _values(text):
+    values = _values(text)
+    for value in values:
         try:
             read_reply(value, form)
         except ValueError as error:
             fault = str(error)
         else:
             found = [value]
+    if not found and written is not None:
+        found = [written(read_document(text).text, values)]
+        read_reply(found[0], form)
     if not found:
         raise ValueError(fault)
     return clean(found[0])

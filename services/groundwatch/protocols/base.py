@@ -214,8 +214,14 @@ class EvaluationProtocol:
         names = self.prompt_files.get(stage, ())
         return combined_digest([prompts.load(self.package, name) for name in names]) if names else ""
 
-    def ask(self, prompt: str, form: type[prompts.Form], **data: str) -> Step:
-        return prompts.load(self.package, prompt).step(form, **data)
+    def ask(
+        self,
+        prompt: str,
+        form: type[prompts.Form],
+        written: Callable[[str, Sequence[object]], object] | None = None,
+        **data: str,
+    ) -> Step:
+        return prompts.load(self.package, prompt).step(form, written, **data)
 
     def extraction_step(
         self, index: int, response: ResponseRecorded, units: tuple[SubSentence, ...]

@@ -13,7 +13,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import resources
 from typing import TypeVar
 
@@ -50,6 +50,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
     `system` holds the instructions; `user` holds the data that is judged, fenced by the prompt file so
     that it cannot be mistaken for instructions. `images` says whether the response's images go along.
+    `written` reads a reply in the paper's own format, from its text and the JSON values in it; it is there
+    where the words are the user's own.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     user: str
     form: type[Form]
     images: bool = True
+    written: Callable[[str, Sequence[object]], object] | None = None
 
     @property
     def schema(self) -> dict[str, object]:
@@ -87,8 +90,19 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
         """
         return _SLOT.sub(lambda slot: fence(slot[1], data[slot[1]]), self.user)
 
-    def step(self, form: type[Form], **data: str) -> Step:
-        return Step(name=self.name, system=self.system, user=self.fill(**data), form=form)
+    def step(
+        self,
+        form: type[Form],
+        written: Callable[[str, Sequence[object]], object] | None = None,
+        **data: str,
+    ) -> Step:
+        return Step(
+            name=self.name,
+            system=self.system,
+            user=self.fill(**data),
+            form=form,
+            written=written if self.own else None,
+        )
 
 
 _own: dict[tuple[str, str], Prompt] = {}

@@ -101,7 +101,7 @@ class ChatModel(Endpoint):
 
     def _messages(self, step: Step, images: Sequence[Image]) -> list[Message]:
         system = step.system
-        if self.settings.structured != "json_schema":
+        if self.settings.structured != "json_schema" and step.written is None:
             schema = msgspec.json.encode(step.schema).decode()
             system = f"{system}\n\nThe reply is one JSON object that meets this JSON Schema:\n{schema}"
         return [{"role": "system", "content": encodable(system)}, user_message(step.user, images)]
@@ -192,7 +192,7 @@ def _parsed(answer: Answer, step: Step, check: Callable[[object], object] | None
     if answer.cut_off and not answer.refusal:
         raise Unscorable(CallKind.CUT_OFF, f"after {answer.usage.output_tokens} tokens")
     try:
-        reply = last_valid(_said(answer), step.form)
+        reply = last_valid(_said(answer), step.form, step.written)
         if check is not None:
             check(reply)
     except ValueError as error:

@@ -24,6 +24,7 @@ from groundwatch.events import (
     SubSentence,
     Verdict,
 )
+from groundwatch.protocols import written_replies
 from groundwatch.protocols.base import (
     EvaluationProtocol,
     Extracted,
@@ -119,6 +120,7 @@ class FaithScore(EvaluationProtocol):
             return self.ask(
                 "recognise",
                 _Labels,
+                lambda text, values: written_replies.labels(pieces, text),
                 question=response.prompt.strip() or "(not known)",
                 answer=response.answer,
                 sub_sentences=numbered(enumerate(pieces)),
@@ -129,6 +131,7 @@ class FaithScore(EvaluationProtocol):
         return self.ask(
             "decompose",
             _Facts,
+            lambda text, values: written_replies.facts(dict(descriptive), text),
             question=response.prompt.strip() or "(not known)",
             answer=response.answer,
             descriptive=numbered(descriptive),

@@ -21,6 +21,7 @@ from groundwatch.events import (
     SubSentence,
     Verdict,
 )
+from groundwatch.protocols import written_replies
 from groundwatch.protocols.base import (
     EvaluationProtocol,
     Extracted,
@@ -134,6 +135,9 @@ class TriHe(EvaluationProtocol):
         return self.ask(
             "extract",
             _Triplets,
+            lambda text, values: written_replies.triplets(
+                {at: piece.text for at, piece in enumerate(pieces)}, text
+            ),
             question=response.prompt.strip() or "(not known)",
             answer=response.answer,
             pieces=numbered((at, piece.text) for at, piece in enumerate(pieces)),
@@ -164,6 +168,7 @@ class TriHe(EvaluationProtocol):
         step = self.ask(
             "judge",
             _Judgements,
+            lambda text, values: written_replies.judgements(len(claims), text),
             reference=_graph(known) if known else NOTHING_KNOWN,
             claims=numbered(
                 (at, f"({', '.join(claim.parts)})" if claim.parts else claim.text)

@@ -22,6 +22,7 @@ from groundwatch.events import (
     SubSentence,
 )
 from groundwatch.language.tokens import NUMBER_WORDS
+from groundwatch.protocols import written_replies
 from groundwatch.protocols.base import (
     Extracted,
     ExtractionRules,
@@ -141,7 +142,8 @@ class Valor(MatchedProtocol):
         if not response.answer.strip():
             return None
         form = _Pairs if self.category == ATTRIBUTE else _Features
-        step = self.ask(self.subset.value, form, answer=response.answer)
+        read = written_replies.pairs if form is _Pairs else written_replies.features
+        step = self.ask(self.subset.value, form, read, answer=response.answer)
         return msgspec.structs.replace(step, name=f"valor-{step.name}")
 
     def read_extraction(
@@ -166,11 +168,13 @@ class Valor(MatchedProtocol):
 
     def matching_step(self, extracted: ClaimsExtracted) -> Step:
         """The call that finds each claim's counterpart among the reference's features."""
+        described, annotated = [claim.text for claim in extracted.claims], _annotated(extracted)
         return self.ask(
             _MATCHING[self.category],
             _Counterparts,
-            described=numbered(enumerate(claim.text for claim in extracted.claims)),
-            annotated=numbered(enumerate(_annotated(extracted))),
+            lambda text, values: written_replies.matches(described, annotated, values),
+            described=numbered(enumerate(described)),
+            annotated=numbered(enumerate(annotated)),
         )
 
     def read_matching(self, reply: object, extracted: ClaimsExtracted) -> tuple[Match, ...]:
