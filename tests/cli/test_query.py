@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import shutil
-from pathlib import Path
 
 import pytest
-from tests.archive.conftest import STREAM
 
 
 @pytest.fixture(scope="module")
@@ -92,14 +89,3 @@ def test_without_a_system(nobody):
     assert "archive.url" in nobody.complaint("admin", "archive", "status", **off)
     assert "archive.url" in nobody.complaint("query", "SELECT 1", "--archive-only", **off)
     assert nobody.json("query", "SELECT count(*) AS n FROM outcomes", "--archive-only")["rows"] == [[0]]
-
-
-def test_an_archive_of_the_older_format_is_converted(nobody):
-    shutil.copytree(Path(__file__).parents[1] / "data" / "archive-v1", nobody.folder / "archive")
-    assert "groundwatch admin archive convert" in nobody.complaint("admin", "archive", "status")
-    assert nobody.json("admin", "archive", "convert")["outcomes"] == 20
-    status = nobody.json("admin", "archive", "status")
-    assert (status["outcomes"], status["runs"], status["first_day"]) == (20, ["live"], "2026-03-01")
-    assert status["positions"] == {str(STREAM): 20}
-    assert "20 outcomes in 1 files" in nobody("admin", "archive", "status").stdout
-    assert "there is no archive of the format before" in nobody.complaint("admin", "archive", "convert")

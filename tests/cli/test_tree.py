@@ -32,7 +32,7 @@ TREE = {
     *(f"admin {name}" for name in ("provision", "auth", "erase", "retention", "models")),
     *(f"admin budget {name}" for name in ("list", "set", "remove")),
     *("admin dead list", "admin dead retry", "admin config check", "admin config show"),
-    *("admin archive status", "admin archive convert"),
+    "admin archive status",
 }
 MEANINGS = {"run": str, "from": str, "since": str, "until": str, "out": Path, "folder": Path}
 """A run's name, a stage, times, a file, a folder."""

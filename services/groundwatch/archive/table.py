@@ -122,11 +122,7 @@ class ArchiveTable(Generic[R]):
             except TableNotFoundError:
                 table = None
             self.store.check_log(table.version() if table is not None else -1)
-            self.check(table)
         return Snapshot(self.spec, self.store, table)
-
-    def check(self, table: DeltaTable | None) -> None:
-        """Raises `UsageError` for a table that cannot be used as it is."""
 
     def begin(self) -> Snapshot:
         """The present state, where what will be added is read from now on: no erasure of before our first

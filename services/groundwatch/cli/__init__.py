@@ -80,9 +80,7 @@ administration = group(
     erase="erase.erase",
     retention="erase.retention",
     config=group("The settings of the services.", check="admin.check_settings", show="admin.show_settings"),
-    archive=group(
-        "The history as a Delta Lake table.", status="query.archive_status", convert="query.archive_convert"
-    ),
+    archive=group("The history as a Delta Lake table.", status="query.archive_status"),
     models="admin.models",
 )
 

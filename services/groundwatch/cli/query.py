@@ -11,12 +11,9 @@ import typer
 from groundwatch.cli.messages import print_json, say
 from groundwatch.cli.options import (
     ArchiveOnlyOption,
-    ConfigOption,
     Configured,
-    FolderOption,
     JsonOption,
     WithHistory,
-    client_settings,
 )
 from groundwatch.errors import UsageError
 from groundwatch.replay.files import replacing
@@ -115,22 +112,6 @@ def archive_status(settings: Configured, as_json: JsonOption = False) -> None:
     for stream, found in by_stream.items():
         told = f"{found['events']:,} events in {found['files']:,} files of {found['bytes'] / 1e6:,.1f} MB"
         say(f"  {stream}: {told}, the last one at {found['archived_to']:,}")
-
-
-def archive_convert(
-    config: ConfigOption = None, folder: FolderOption = None, as_json: JsonOption = False
-) -> None:
-    """Make a Delta Lake table of an archive that was written before the archive was one, in its place."""
-    settings = client_settings(config, folder=folder, archive_only=True)
-    archive = _archive(settings)
-    from groundwatch.archive.archive import convert
-
-    try:
-        outcomes = convert(archive)
-    except OSError as error:
-        raise UsageError(f"the archive at {archive.url} cannot be converted: {error}") from error
-    told = f"{outcomes:,} outcomes in the Delta Lake table at {archive.url}"
-    print_json({"url": archive.url, "outcomes": outcomes}) if as_json else say(told)
 
 
 def _archive(settings: Settings) -> Archive:
