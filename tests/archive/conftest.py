@@ -20,6 +20,8 @@ from groundwatch.events import (
     Judge,
     JudgedClaim,
     Label,
+    LeftOut,
+    LeftOutKind,
     OutcomeKind,
     ResponseScored,
     SubSentence,
@@ -82,6 +84,8 @@ def outcome(number: int, **changes: object) -> ResponseScored:
                 evidence="seen" if at % 2 else "",
                 parts=("a", "b")[:at],
                 boxes=BOXES[:at],
+                span=(at, at + 2) if at % 2 else None,
+                hedged=at == 2,
             )
             for at, decision in enumerate(decisions)
         ),
@@ -93,6 +97,7 @@ def outcome(number: int, **changes: object) -> ResponseScored:
         "tags": {"version": "7", "strategy": f"s{number % 2}"} if number % 3 else {},
         "recorded_at": DAY + 3_600.0 * number + 0.123456,
         "scored_at": DAY + 3_600.0 * number + 2.5,
+        "left_out": (LeftOut(start=0, end=5, kind=LeftOutKind.LANGUAGE, detail="de"),) * (number % 2),
     }
     return ResponseScored(**(values | changes))
 

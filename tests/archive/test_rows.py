@@ -15,6 +15,8 @@ from groundwatch.events import (
     Judge,
     JudgedClaim,
     Label,
+    LeftOut,
+    LeftOutKind,
     OutcomeKind,
     ResponseScored,
     SubSentence,
@@ -63,6 +65,8 @@ def event_of(row: dict[str, Any]) -> ResponseScored:
                     for box in row["boxes"]
                     if box["claim"] == at
                 ),
+                span=next(((s["start"], s["end"]) for s in row["spans"] if s["claim"] == at), None),
+                hedged=at in row["hedged"],
             )
             for at, claim in enumerate(row["claims"])
         ),
@@ -84,6 +88,7 @@ def event_of(row: dict[str, Any]) -> ResponseScored:
         tags=dict(row["tags"]),
         recorded_at=seconds(row["recorded_at"]),
         scored_at=seconds(row["scored_at"]),
+        left_out=tuple(LeftOut(**(one | {"kind": LeftOutKind(one["kind"])})) for one in row["left_out"]),
     )
 
 

@@ -7,6 +7,7 @@ import json
 from random import Random
 from statistics import fmean
 
+import msgspec
 import pytest
 
 from groundwatch.errors import UsageError
@@ -64,6 +65,23 @@ def test_every_number_of_a_model(make):
     (entity,) = found.categories
     assert entity.name == "entity" and entity.score is not None and entity.score.value == pytest.approx(0.875)
     assert found.fingerprint == fingerprint(make.both)
+
+
+def test_guesses_are_a_category_and_the_rate_stands_without_them(make):
+    report = Report()
+    guessed = make.scored(1, 2, 4)
+    claims = tuple(msgspec.structs.replace(one, hedged=at in (0, 3)) for at, one in enumerate(guessed.claims))
+    report.add(msgspec.structs.replace(guessed, claims=claims))
+    report.add(make.scored(2, 0, 4))
+    (found,) = report.models()
+    assert [one.decision for one in claims].index(Decision.REFUTED) == 0
+    assert found.hallucination_rate is not None and found.hallucination_rate.value == 2 / 10
+    assert found.stated_rate is not None and (found.stated_rate.value, found.stated_rate.n) == (1 / 8, 8)
+    hedged = {one.name: one for one in found.categories}["hedged"]
+    assert hedged.hallucination_rate is not None and hedged.hallucination_rate.value == 1 / 2
+    out = io.StringIO()
+    render(report, Console(file=out, width=120))
+    assert "without guesses 12.5%" in " ".join(out.getvalue().split())
 
 
 def test_descriptive_sub_sentences_are_counted_where_they_are_told_apart(make):

@@ -25,6 +25,7 @@ from groundwatch.events import (
     Drawn,
     Judge,
     JudgedClaim,
+    LeftOut,
     OutcomeKind,
     ResponseScored,
     SubSentence,
@@ -66,6 +67,8 @@ _CATEGORIES = _records(category=_TEXT, supported=_WHOLE, refuted=_WHOLE, score=_
 _BOXES = _records(
     claim=_WHOLE, image=_WHOLE, **dict.fromkeys(("x0", "y0", "x1", "y1", "score"), _REAL), label=_TEXT
 )
+_SPANS = _records(claim=_WHOLE, start=_WHOLE, end=_WHOLE)
+_LEFT_OUT = _records(start=_WHOLE, end=_WHOLE, kind=_TEXT, detail=_TEXT)
 _JUDGES = _records(stage=_TEXT, engine=_TEXT, model=_TEXT, prompt=_TEXT, version=_TEXT, fingerprint=_TEXT)
 _UNITS = _records(start=_WHOLE, end=_WHOLE, text=_TEXT, label=_TEXT, confidence=_REAL)
 
@@ -96,13 +99,17 @@ _OWN: list[tuple[str, pa.DataType]] = [
     ("budget", _TEXT),
     ("images", pa.list_(_TEXT)),
     ("boxes", _BOXES),
+    ("hedged", pa.list_(_WHOLE)),
+    ("spans", _SPANS),
+    ("left_out", _LEFT_OUT),
 ]
 
 SCHEMA: pa.Schema = pa.schema([*_SHARED, *_OWN, (CLAIMS, _CLAIMS)])
 """Columns. `sequence` is the outcome's place in the stream that was created at `stream` (µs since the epoch);
 `day` is that of recording, UTC; `key` is `keys.response_key`; `version` the model's, by the tags that
 settings name; `fingerprint` names the set of judges; `weight` is how many responses an outcome stands for: it
-was to be judged with the probability `drawn`."""
+was to be judged with the probability `drawn`; `hedged` has the claims, by their numbers from 0, that the
+answer only guesses."""
 
 OUTCOMES_TABLE = TableSpec(
     name=OUTCOMES, folder="", schema=SCHEMA, partition=("day",), created="stream", batch=4_096
@@ -114,7 +121,7 @@ SHARED = tuple(name for name, _ in _SHARED)
 _CLAIM = list(_CLAIMS.value_type)
 CLAIM_FIELDS = tuple(field.name for field in _CLAIM)
 
-DEFAULTS: dict[str, Any] = {"images": [], "boxes": []}
+DEFAULTS: dict[str, Any] = {name: [] for name in ("images", "boxes", "hedged", "spans", "left_out")}
 """What rows have that were written before their column was there."""
 
 
@@ -200,6 +207,16 @@ def to_table(rows: Sequence[Row], version_tags: Sequence[str]) -> pa.Table:
             ]
             for event in events
         ),
+        "hedged": ([at for at, claim in enumerate(event.claims) if claim.hedged] for event in events),
+        "spans": (
+            [
+                {"claim": at, "start": claim.span[0], "end": claim.span[1]}
+                for at, claim in enumerate(event.claims)
+                if claim.span
+            ]
+            for event in events
+        ),
+        "left_out": ([msgspec.to_builtins(one) for one in event.left_out] for event in events),
     }
     columns = [pa.array(list(values[field.name]), field.type) for field in SCHEMA if field.name != CLAIMS]
     return pa.Table.from_arrays([*columns, _claims(events)], schema=SCHEMA)
@@ -212,6 +229,8 @@ def event_of(row: Mapping[str, Any]) -> ResponseScored:
         boxes.setdefault(box["claim"], []).append(
             Box(**{name: box[name] for name in Box.__struct_fields__ if name in box})
         )
+    hedged = frozenset(row.get("hedged") or ())
+    spans = {one["claim"]: (one["start"], one["end"]) for one in row.get("spans") or ()}
     drawn = {"probability": "drawn", "lowest": "drawn_lowest", "stratum": "stratum", "budget": "budget"}
     return ResponseScored(
         **{name: row[name] for name in _AS_IN_EVENT},
@@ -233,6 +252,8 @@ def event_of(row: Mapping[str, Any]) -> ResponseScored:
                 evidence=one["evidence"],
                 parts=tuple(one["parts"] or ()),
                 boxes=tuple(boxes.get(at, ())),
+                span=spans.get(at),
+                hedged=at in hedged,
             )
             for at, one in enumerate(row[CLAIMS] or ())
         ),
@@ -245,6 +266,7 @@ def event_of(row: Mapping[str, Any]) -> ResponseScored:
         recorded_at=_seconds(row["recorded_at"]),
         scored_at=_seconds(row["scored_at"]),
         partition=partition_of(row["key"]),
+        left_out=tuple(msgspec.convert(row.get("left_out") or (), tuple[LeftOut, ...])),
     )
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from groundwatch.reporting.figures import FigureReport
 from groundwatch.reporting.report import BinReport, ModelReport, Report, differences, prompts_in
+from groundwatch.reporting.tally import HEDGED
 from groundwatch.statistics.intervals import Interval
 from groundwatch.terminal import Console, Table, Text, box, lines, styled
 
@@ -172,6 +173,12 @@ def counts_in_a_line(label: str, reasons: Mapping[str, int]) -> Text:
     return styled(f"{label} {', '.join(f'{number} {reason}' for reason, number in reasons.items())}")
 
 
+def beside_rate(model: ModelReport) -> Iterator[str]:
+    """What has to be known beside a model's rate of facts that are not in the image."""
+    if any(one.name == HEDGED for one in model.categories):
+        yield f"without guesses {rate_in_a_line(model.stated_rate)} of facts not in the image"
+
+
 def _remarks(models: Sequence[ModelReport], labels: Sequence[str]) -> list[Text]:
     remarks = []
     for model, label in zip(models, labels, strict=True):
@@ -184,6 +191,7 @@ def _remarks(models: Sequence[ModelReport], labels: Sequence[str]) -> list[Text]
         for kind, reasons in kinds.items():
             if reasons:
                 remarks.append(counts_in_a_line(f"{label}: {kind}", reasons))
+        remarks += [styled(f"{label}: {told}") for told in beside_rate(model)]
         if model.descriptive_share is not None:
             told = rate_in_a_line(model.descriptive_share)
             remarks.append(styled(f"{label}: {told} of sub-sentences are descriptive"))

@@ -69,7 +69,9 @@ class ModelReport(msgspec.Struct, frozen=True, kw_only=True):
     `change.response` counts the model's responses from 1 in the order of recording.
     Where responses were judged with different probabilities, rates and means are of all responses: each
     judged one weighs 1 / probability. `without_chance` of the declined had none, and are in no rate.
-    `languages` counts answers that were not read by the language that they are in, an ISO 639-1 code.
+    Among the `categories` stands `hedged`, what answers only guess, which is in its own category too;
+    `stated_rate` is the rate without it. `languages` counts answers that were not read by the language that
+    they are in, an ISO 639-1 code.
     The model `other` stands for all that are not told apart; of one that is `partial`, what came earlier is
     counted there.
     """
@@ -87,6 +89,7 @@ class ModelReport(msgspec.Struct, frozen=True, kw_only=True):
     figures: tuple[FigureReport, ...]
     groups: dict[str, int]
     hallucination_rate: Interval | None
+    stated_rate: Interval | None
     eligible: int
     decided: int
     coverage: float | None
@@ -271,6 +274,7 @@ class Report:
             figures=tally.headline.figures(now),
             groups=tally.headline.groups(now),
             hallucination_rate=weighted_rate(tally.whole.facts),
+            stated_rate=weighted_rate(tally.stated),
             eligible=tally.eligible,
             decided=tally.decided,
             coverage=tally.decided / tally.eligible if tally.eligible else None,

@@ -107,6 +107,9 @@ ENTITY_STARTS = (0, 1, 2, 3, 4, 5, 6, 8, 11)
 SHARE_STARTS = (0, 25, 50, 75, 100, 101)
 """First shares of the bins of descriptive sub-sentences, in percent; the last one is beyond all."""
 
+HEDGED = "hedged"
+"""The category under which guesses are told, beside those that they have themselves."""
+
 CATEGORIES = 50
 REMEMBERED = 50_000
 """Responses in which a change of rate is looked for; up to twice as many are held, at 16 bytes each."""
@@ -231,6 +234,7 @@ class TallyState(msgspec.Struct, frozen=True, kw_only=True):
     entities: dict[int, Bin]
     shares: dict[int, Bin]
     descriptive: WeightedSums
+    stated: WeightedSums
     history: HistoryState
     languages: dict[str, int] = {}
 
@@ -257,6 +261,7 @@ class Tally:
         self.entities: dict[int, Bin] = {}
         self.shares: dict[int, Bin] = {}
         self.descriptive = WeightedSums()
+        self.stated = WeightedSums()
         self.history = History()
 
     @property
@@ -306,6 +311,10 @@ class Tally:
         for category, number in decided.items():
             share = event.values.get(f"{event.protocol}.{category}")
             self._category(category).add(share, refuted[category], number, each)
+        guessed, wrong = (one.total() for one in decisions(event, hedged=True))
+        self.stated.add(pair[0] - wrong, pair[1] - guessed, each)
+        if guessed:
+            self._category(HEDGED).add(None, wrong, guessed, each)
 
     def may_hold(self, event: ResponseScored) -> bool:
         """Whether an unscored outcome like this was added."""
@@ -363,7 +372,7 @@ class Tally:
 
 _PLAIN = tuple(name for name in TallyState.__struct_fields__ if name not in ("headline", "history"))
 _COUNTS = ("scored", "unscored", "declined", "languages", "without_chance", "eligible", "decided", "cost")
-_SUMS = ("whole", "headline", "words", "history", "descriptive")
+_SUMS = ("whole", "headline", "words", "history", "descriptive", "stated")
 
 
 def fingerprint(judges: Mapping[str, Judge]) -> str:
@@ -388,12 +397,12 @@ def _start(starts: Sequence[int], value: float) -> int:
     return starts[bisect_right(starts, value) - 1]
 
 
-def decisions(event: ResponseScored) -> tuple[Counter[str], Counter[str]]:
-    """Decided and refuted claims of an outcome by category."""
+def decisions(event: ResponseScored, *, hedged: bool = False) -> tuple[Counter[str], Counter[str]]:
+    """Decided and refuted claims of an outcome by category; of those `hedged` alone."""
     decided: Counter[str] = Counter()
     refuted: Counter[str] = Counter()
     for claim in event.claims:
-        if claim.decision is not Decision.UNDECIDED:
+        if claim.decision is not Decision.UNDECIDED and (claim.hedged or not hedged):
             decided[claim.category] += 1
             refuted[claim.category] += claim.decision is Decision.REFUTED
     return decided, refuted

@@ -39,7 +39,7 @@ GENERATIONS = 4
 """So many snapshots fit into the bucket: those of gateways that write at once, and the one before."""
 
 TOGETHER = 8
-FORMAT = 2
+FORMAT = 3
 """Of what is written: another one is not read."""
 
 LARGEST = 2**31

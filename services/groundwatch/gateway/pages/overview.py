@@ -11,6 +11,7 @@ from groundwatch.gateway.pages.corrections import CorrectedRates
 from groundwatch.gateway.pages.rendering import Pages
 from groundwatch.keys import digest
 from groundwatch.reporting.alarms import Raised
+from groundwatch.reporting.render import beside_rate
 from groundwatch.reporting.report import ModelReport
 from groundwatch.reporting.trends import Point, VersionReport, merged_trend
 from groundwatch.statistics.intervals import Interval
@@ -62,6 +63,7 @@ class ModelRow(msgspec.Struct, frozen=True, kw_only=True):
     alarms: list[Raised]
     versions: list[VersionRow]
     categories: dict[str, Interval | None]
+    beside: str
 
 
 class Overview:
@@ -155,6 +157,7 @@ class Overview:
                         for one in (of_model if named else ())
                     ],
                     categories={one.name: one.hallucination_rate for one in report.categories},
+                    beside=". ".join(beside_rate(report)),
                 )
             )
         many = len(rows) > FEW
