@@ -146,3 +146,24 @@ async def test_what_is_no_opinion_is_skipped_and_told(
         assert service.notes() == ["annotation: 6 messages of GW_OPINIONS are no opinions and count nowhere"]
         assert service.problems() == []
     assert (await read_agreement(reviewer)).judges[0].answers == 4
+
+
+def test_marks_among_reviewers_and_against_the_judges_rates() -> None:
+    """Ann marks as the judges would on their scale (nothing refuted: 5; all: 1), Ben lower where he can."""
+    opinions = []
+    for number, (holds, mark) in enumerate([((0.9, 0.9), 5), ((0.1, 0.1), 1), ((0.9, 0.1), 3)] * 4):
+        event = outcome(f"m{number}", holds)
+        opinion = truth_about(event, [False, False])
+        for reviewer, said in (("ann", mark), ("ben", max(1, mark - 1)), ("cid", None)):
+            opinions.append(msgspec.structs.replace(opinion, reviewer=reviewer, mark=said))
+    found = agreement_of(opinions, {})
+    (among,) = [one for one in found.reviewers if one.category == "mark"]
+    assert (among.facts, among.reviewers) == (12, 2)
+    assert among.fleiss is not None and -1 < among.fleiss.value < 0.5
+    (against,) = [one for one in found.judges if one.category == "mark"]
+    assert (against.answers, against.facts, against.precision) == (12, 24, None)
+    assert against.kappa is not None and 0.3 < against.kappa.value < 1
+    alone = agreement_of([one for one in opinions if one.reviewer == "ann"], {})
+    (perfect,) = [one for one in alone.judges if one.category == "mark"]
+    assert perfect.kappa is not None and perfect.kappa.value == pytest.approx(1)
+    assert not [one for one in alone.reviewers if one.category == "mark"]

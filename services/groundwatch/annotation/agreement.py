@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -11,6 +12,7 @@ from groundwatch.annotation.opinions import ALL, Opinions
 from groundwatch.annotation.queues import Queues, QueueSpec
 from groundwatch.errors import UNDECODED, MissingExtraError
 from groundwatch.events import Decision, OpinionGiven, ResponseScored
+from groundwatch.protocols.faithscore.scoring import likert
 from groundwatch.runtime.delivery.bus import ENCODER, Bus
 from groundwatch.runtime.stores.buckets import Bucket
 from groundwatch.runtime.telemetry.logs import logger
@@ -31,7 +33,11 @@ Verdicts = tuple[tuple[Decision, int], ...]
 
 class JudgeAgreement(msgspec.Struct, frozen=True, kw_only=True):
     """A set of first judges against people, over facts that both decided; what a fact that does not hold is
-    called, is counted: `precision` of those that the judges refuted, `recall` of those that people did."""
+    called, is counted: `precision` of those that the judges refuted, `recall` of those that people did.
+
+    In the category `mark` people's marks of whole answers, 1 to 5, are held against the judges' rates on the
+    same scale: `facts` counts marks, and `kappa` is Fleiss' of two labels each.
+    """
 
     protocol: str
     fingerprint: str
@@ -45,7 +51,7 @@ class JudgeAgreement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReviewerAgreement(msgspec.Struct, frozen=True, kw_only=True):
-    """People against each other, over facts that at least two decided.
+    """People against each other, over facts that at least two decided; in the category `mark`, answers.
 
     `fleiss` is over those with as many reviewers as most have.
     """
@@ -56,6 +62,10 @@ class ReviewerAgreement(msgspec.Struct, frozen=True, kw_only=True):
     reviewers: int
     fleiss: Interval | None
     alpha: Interval | None
+
+
+MARK = "mark"
+MARKS = range(1, 6)
 
 
 class Agreement(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,7 +95,7 @@ class AgreementReader:
     async def compute(self, at: float) -> Agreement:
         """Over all opinions of people that are kept; `unreadable` ones are skipped. Raises `Unavailable`."""
         reading = Opinions(self._bus)
-        opinions = [one for one in await reading.latest() if one.judge is None and one.facts]
+        opinions = [one for one in await reading.latest() if one.judge is None and (one.facts or one.mark)]
         self.unreadable = reading.unreadable
         for opinion in opinions:
             if _place(opinion) not in self._known and len(self._known) < REMEMBERED:
@@ -136,6 +146,7 @@ def agreement_of(
                     pair = (wrong, judge is Decision.REFUTED)
                     group = judged[opinion.protocol, opinion.fingerprint, category]
                     group.setdefault(opinion.key, Counter())[pair] += 1
+    by_rate, among = _marks(opinions)
     pairs_of = {
         (protocol, key): pairs
         for (protocol, _, category), answers in judged.items()
@@ -144,9 +155,10 @@ def agreement_of(
     }
     return Agreement(
         at=at,
-        judges=tuple(_judges(*name, found) for name, found in sorted(judged.items())),
-        reviewers=tuple(
-            row for name, found in sorted(labels.items()) if (row := _reviewers(*name, found)) is not None
+        judges=(*(_judges(*name, found) for name, found in sorted(judged.items())), *by_rate),
+        reviewers=(
+            *(row for name, found in sorted(labels.items()) if (row := _reviewers(*name, found)) is not None),
+            *among,
         ),
         drift=drifts_of(specs, opinions, pairs_of),
     )
@@ -172,17 +184,59 @@ def _judges(protocol: str, fingerprint: str, category: str, answers: Mapping[str
     )
 
 
+def _marks(opinions: Iterable[OpinionGiven]) -> tuple[list[JudgeAgreement], list[ReviewerAgreement]]:
+    """Five-point marks against what judges made of the same answers, and among reviewers."""
+    against: dict[tuple[str, str], list[Sequence[int]]] = defaultdict(list)
+    answers: dict[tuple[str, str], set[str]] = defaultdict(set)
+    given: dict[str, dict[str, Counter[int]]] = defaultdict(dict)
+    for one in opinions:
+        if one.mark is None:
+            continue
+        given[one.protocol].setdefault(one.key, Counter())[one.mark] += 1
+        refuted, decided = one.judged.get(ALL, (0, 0))
+        if decided:
+            both = Counter((one.mark, likert(refuted, decided)))
+            against[one.protocol, one.fingerprint].append([both[mark] for mark in MARKS])
+            answers[one.protocol, one.fingerprint].add(one.key)
+    judges = [
+        JudgeAgreement(
+            protocol=protocol,
+            fingerprint=fingerprint,
+            category=MARK,
+            answers=len(answers[protocol, fingerprint]),
+            facts=len(pairs),
+            kappa=_fleiss(pairs),
+            f1=None,
+            precision=None,
+            recall=None,
+        )
+        for (protocol, fingerprint), pairs in sorted(against.items())
+    ]
+    rows = (_among(protocol, MARK, marks.values(), MARKS) for protocol, marks in sorted(given.items()))
+    return judges, [row for row in rows if row is not None]
+
+
 def _reviewers(
     protocol: str, category: str, facts: Mapping[tuple[str, int], Counter[bool]]
 ) -> ReviewerAgreement | None:
-    items = [(one[True], one[False]) for one in facts.values() if one.total() > 1]
+    return _among(protocol, category, facts.values(), (True, False))
+
+
+def _fleiss(items: Sequence[Sequence[int]]) -> Interval | None:
+    try:
+        return fleiss_kappa(items, resamples=RESAMPLES)
+    except MissingExtraError:
+        return None
+
+
+def _among(
+    protocol: str, category: str, given: Iterable[Counter[Any]], labels: Sequence[Any]
+) -> ReviewerAgreement | None:
+    items = [[one[label] for label in labels] for one in given if one.total() > 1]
     if not items:
         return None
     most = Counter(map(sum, items)).most_common(1)[0][0]
-    try:
-        fleiss = fleiss_kappa([one for one in items if sum(one) == most], resamples=RESAMPLES)
-    except MissingExtraError:
-        fleiss = None
+    fleiss = _fleiss([one for one in items if sum(one) == most])
     return ReviewerAgreement(
         protocol=protocol,
         category=category,

@@ -7,8 +7,8 @@ whole opinion.
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Literal
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from typing import Any, Literal, TypeVar
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -18,15 +18,25 @@ from groundwatch.annotation.opinions import check_opinion, opinion_on
 from groundwatch.annotation.queues import JUDGE, Queues, QueueSpec, check_reviewer
 from groundwatch.counting import MOST_VALUES, has_more_values
 from groundwatch.errors import UNDECODED, InputError, Unavailable, UnknownName
-from groundwatch.events import LIVE, Decision, FactOpinion, OpinionGiven, ResponseScored
+from groundwatch.events import (
+    LIVE,
+    Decision,
+    FactOpinion,
+    Label,
+    OpinionGiven,
+    ResponseRecorded,
+    ResponseScored,
+)
 from groundwatch.keys import in_partition, response_key
 from groundwatch.protocols.people import PEOPLE, PersonsVerdict
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.placing import places_of
 from groundwatch.runtime.delivery.streams import FAULTS
-from groundwatch.topology import OUTCOMES, is_token, subject_of
+from groundwatch.topology import OUTCOMES, RESPONSES, is_token, subject_of
 
-Format = Literal["opinions", "verdicts", "annotators", "labels"]
+T = TypeVar("T")
+
+Format = Literal["opinions", "verdicts", "annotators", "labels", "faithscore"]
 
 MAX_LINES = 100_000
 """Lines of one file."""
@@ -52,29 +62,40 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
     holds: dict[int | str, Decision]
 
 
-def lines_of(opinions: Iterable[OpinionGiven], form: Format) -> Iterator[dict[str, Any] | OpinionGiven]:
-    """What a file of this form has of these opinions, line by line."""
+async def lines_of(
+    bus: Bus, opinions: Iterable[OpinionGiven], form: Format
+) -> AsyncIterator[dict[str, Any] | OpinionGiven]:
+    """What a file of this form has of these opinions, line by line. Raises `Unavailable`."""
     for one in opinions:
-        if form == "opinions":
-            yield one
-        elif form == "labels":
-            for at, label in enumerate(one.labels):
-                if label is not None:
-                    yield _annotated(one, f"unit-{at}", label.value)
-        else:
-            for fact in one.facts:
-                if fact.claim is None or fact.removed:
-                    continue
-                if form == "annotators":
-                    yield _annotated(one, str(fact.claim), fact.decision.value)
-                elif fact.decision is not Decision.UNDECIDED:
-                    yield {
-                        "id": one.id,
-                        "tenant": one.tenant,
-                        "protocol": one.protocol,
-                        "claim": fact.claim,
-                        "holds": fact.decision is Decision.SUPPORTED,
-                    }
+        if form == "faithscore":
+            if (line := await _annotation(bus, one)) is not None:
+                yield line
+            continue
+        for told in _lines(one, form):
+            yield told
+
+
+def _lines(one: OpinionGiven, form: Format) -> Iterator[dict[str, Any] | OpinionGiven]:
+    if form == "opinions":
+        yield one
+    elif form == "labels":
+        for at, label in enumerate(one.labels):
+            if label is not None:
+                yield _annotated(one, f"unit-{at}", label.value)
+    else:
+        for fact in one.facts:
+            if fact.claim is None or fact.removed:
+                continue
+            if form == "annotators":
+                yield _annotated(one, str(fact.claim), fact.decision.value)
+            elif fact.decision is not Decision.UNDECIDED:
+                yield {
+                    "id": one.id,
+                    "tenant": one.tenant,
+                    "protocol": one.protocol,
+                    "claim": fact.claim,
+                    "holds": fact.decision is Decision.SUPPORTED,
+                }
 
 
 def _annotated(one: OpinionGiven, what: str, label: str) -> dict[str, Any]:
@@ -231,15 +252,52 @@ async def _drawn(bus: Bus, spec: QueueSpec | None, opinion: OpinionGiven) -> Opi
     return msgspec.structs.replace(opinion, queue=spec.name, probability=item.probability)
 
 
+async def _annotation(bus: Bus, one: OpinionGiven) -> dict[str, Any] | None:
+    """What a person says of a live answer as FaithScore's annotation; `id` is the image's tag or digest.
+
+    A sub-sentence without a label, and a fact that is undecided or removed, is in it nowhere. None of a
+    judge's opinion, and of one about an answer that is kept no longer.
+    """
+    if one.judge is not None or one.run != LIVE:
+        return None
+    recorded = await _last(bus, RESPONSES, subject_of("recorded", LIVE, one.key), ResponseRecorded)
+    subject = subject_of("outcome", LIVE, one.protocol, one.key)
+    outcome = await _last(bus, OUTCOMES, subject, ResponseScored)
+    if recorded is None or outcome is None:
+        return None
+    labelled = zip(outcome.units, one.labels, strict=False)
+    named = recorded.tags.get("image_id") or recorded.tags.get("image")
+    return {
+        "id": named or next(iter(recorded.images), one.id),
+        "answer": recorded.answer,
+        "stage 1": {unit.text.strip(): int(label is Label.DESCRIPTIVE) for unit, label in labelled if label},
+        "stage 2": {
+            fact.text: int(fact.decision is Decision.SUPPORTED)
+            for fact in one.facts
+            if not fact.removed and fact.decision is not Decision.UNDECIDED
+        },
+        "reviewer": one.reviewer,
+        "mark": one.mark,
+    }
+
+
+async def _last(bus: Bus, stream: str, subject: str, kind: type[T]) -> T | None:
+    try:
+        found = await bus.history.last(stream, subject)
+        return None if found is None else msgspec.json.decode(found.data, type=kind)
+    except UNDECODED:
+        return None
+    except FAULTS as error:
+        raise Unavailable(f"cannot read {stream}: {error!r}") from error
+
+
 async def _outcome(bus: Bus, said: OpinionGiven | Said) -> ResponseScored | None:
     key = response_key(said.tenant, said.id)
     try:
         for partition in await places_of(bus, key):
             subject = subject_of("outcome", LIVE, said.protocol, in_partition(key, partition))
-            if (found := await bus.history.last(OUTCOMES, subject)) is not None:
-                return msgspec.json.decode(found.data, type=ResponseScored)
-    except UNDECODED:
-        return None
+            if (found := await _last(bus, OUTCOMES, subject, ResponseScored)) is not None:
+                return found
     except FAULTS as error:
         raise Unavailable(f"cannot read {OUTCOMES}: {error!r}") from error
     return None

@@ -165,7 +165,7 @@ def export(
         typer.Option(
             "--format",
             metavar="|".join(get_args(Format)),
-            help="Whole opinions, or lines that `validate verdicts` and `validate annotators` read.",
+            help="Whole opinions, or lines that `validate verdicts`, `annotators` and `faithscore` read.",
         ),
     ] = "opinions",
     queue: Annotated[str, typer.Option(help="Of this queue alone.")] = "",
@@ -183,7 +183,7 @@ def export(
             for one in await Opinions(bus).latest()
             if all(value in ("", getattr(one, name)) for name, value in wanted.items())
         ]
-        return list(lines_of(opinions, form))  # type: ignore[arg-type]
+        return [line async for line in lines_of(bus, opinions, form)]  # type: ignore[arg-type]
 
     lines = on_bus(settings, work)
     if out is None:

@@ -236,7 +236,7 @@ class ReviewRoutes:
         ]
 
         async def lines() -> AsyncIterator[bytes]:
-            for line in lines_of(opinions, form):  # type: ignore[arg-type]
+            async for line in lines_of(self._core.bus, opinions, form):  # type: ignore[arg-type]
                 yield ENCODER.encode(line) + b"\n"
 
         return StreamingResponse(lines(), media_type="application/x-ndjson")
