@@ -2,33 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
+from nats.js import JetStreamContext
 from tests.ledger.test_incremental import judged, several, state_of
 from tests.runtime.conftest import record, response
 from tests.support.cooling import cool, write
 
 from groundwatch.archive.cold import ColdEvents
 from groundwatch.archive.events import Events
+from groundwatch.erasure import erasing, retention
 from groundwatch.erasure.erasing import Eraser
 from groundwatch.erasure.finding import Stores, subject
 from groundwatch.errors import TransientError
 from groundwatch.events import OutcomeKind
+from groundwatch.ledger import proof
 from groundwatch.ledger.ledger import audit
 from groundwatch.ledger.lines import date_of
 from groundwatch.ledger.proof import prove
+from groundwatch.ledger.reading import Reading
 from groundwatch.ledger.state import OUTCOME, RECORDED
 from groundwatch.ledger.store import LedgerStore
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import position_of, read_stream
 from groundwatch.runtime.local.servers import NatsServer
-from groundwatch.runtime.settings import ArchiveSettings
+from groundwatch.runtime.settings import ArchiveSettings, RetentionSettings
 from groundwatch.topology import DAY, LEDGER_BUCKET, OUTCOMES, RESPONSES, subject_of
 
 STREAMS = (RESPONSES, OUTCOMES)
@@ -301,16 +307,8 @@ async def test_an_erasure_that_died_before_it_removed_what_is_cold_says_it_once(
     await cool_all(bus, tmp_path)
     wanted, stores = subject(None, "acme", None), Stores(events=Events(str(tmp_path)))
 
-    class Died(Exception):
-        pass
-
-    def die(*_: object) -> int:
-        raise Died
-
-    with monkeypatch.context() as dying:
-        dying.setattr(Events, "erase", die)
-        with pytest.raises(Died):
-            await Eraser(bus.js, wanted, stores, wait=0).erase()
+    with dying(monkeypatch, 0), pytest.raises(Died):
+        await Eraser(bus.js, wanted, stores, wait=0).erase()
     # It has said what goes and not that it is gone.
     assert (await audit(bus.js, cold=past)).recorded == 2
     await Eraser(bus.js, wanted, stores, wait=0).erase()
@@ -319,6 +317,107 @@ async def test_an_erasure_that_died_before_it_removed_what_is_cold_says_it_once(
     assert (await prove(bus.js, cold=past)).differences == ()
     assert (await bus.js.stream_info(RESPONSES)).state.messages == 0
     assert subject_of("recorded", "live", gone.key) not in str([read.subject for read in _all(tmp_path)])
+
+
+class Died(Exception):
+    """An erasure was killed."""
+
+
+@contextlib.contextmanager
+def dying(monkeypatch: pytest.MonkeyPatch, after: int) -> Iterator[None]:
+    """Whoever erases dies instead of its next removal, after so many, hot or cold."""
+    removals = 0
+
+    def count() -> None:
+        nonlocal removals
+        removals += 1
+        if removals > after:
+            raise Died
+
+    async def overwrite(js: JetStreamContext, stream: str, sequences: Iterable[int]) -> int:
+        several = list(sequences)
+        if several:
+            count()
+        return await whole(js, stream, several)
+
+    def erase(table: Events, order: Any) -> int:
+        count()
+        return rows(table, order)
+
+    whole, rows = erasing.overwrite, Events.erase
+    with monkeypatch.context() as patched:
+        for module in (erasing, retention):
+            patched.setattr(module, "overwrite", overwrite)
+        patched.setattr(Events, "erase", erase)
+        yield
+
+
+@pytest.mark.parametrize("by", ["response", "tenant", "retention"])
+@pytest.mark.parametrize("cold", [(), (RESPONSES,), (OUTCOMES,), STREAMS])
+async def test_wherever_an_erasure_dies_its_response_is_out_as_a_whole(
+    bus: Bus,
+    clean_streams: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    cold: tuple[str, ...],
+    by: str,
+) -> None:
+    """Both audits say the same after each death, whoever takes it up."""
+    await several(bus, 2)
+    past, stores = events(tmp_path), Stores(events=Events(str(tmp_path)))
+    await audit(bus.js, cold=past)
+    gone = response("gone", tenant="acme", protocols=("faithscore", "valor"))
+    await record(bus, gone)
+    await judged(bus, gone, OutcomeKind.SCORED)
+    await judged(bus, gone, OutcomeKind.DECLINED, "sampled_out", protocol="valor")
+    for stream in cold:
+        await cool(bus, str(tmp_path), stream)
+
+    async def take_up() -> None:
+        if by == "retention":
+            await retention.enforce(bus.js, RetentionSettings(), stores)
+        else:
+            await Eraser(
+                bus.js, subject("gone" if by == "response" else None, "acme", None), stores, wait=0
+            ).erase()
+
+    with dying(monkeypatch, 0), pytest.raises(Died):
+        await Eraser(bus.js, subject("gone", "acme", None), stores, wait=0).erase()
+    for after in range(8):
+        ledger = await audit(bus.js, cold=past)
+        assert (ledger.responses, ledger.recorded, ledger.scored, ledger.declined) == (2, 2, 2, 0), after
+        assert (ledger.erased, ledger.balanced) == (1, True), after
+        assert (await prove(bus.js, cold=past)).differences == (), after
+        try:
+            with dying(monkeypatch, after):
+                await take_up()
+        except Died:
+            continue
+        break
+    await Eraser(bus.js, subject("gone", "acme", None), stores, wait=0).erase()
+    ledger = await audit(bus.js, cold=past)
+    assert (ledger.responses, ledger.recorded, ledger.erased, ledger.balanced) == (2, 2, 1, True)
+    assert (await prove(bus.js, cold=past)).differences == ()
+
+
+async def test_an_erasure_during_a_proof_is_no_difference(
+    bus: Bus, clean_streams: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await several(bus, 3)
+    past, stores = events(tmp_path), Stores(events=Events(str(tmp_path)))
+
+    class Slow(Reading):
+        """What is read again is counted when one of it has been erased."""
+
+        async def _count(self, *arguments: Any) -> None:
+            if self._state.since == 0.0 and not self._state.began:
+                await Eraser(bus.js, subject("r1", response("r1").tenant, None), stores, wait=0).erase()
+            await super()._count(*arguments)
+
+    monkeypatch.setattr(proof, "Reading", Slow)
+    assert (await prove(bus.js, cold=past)).differences == ()
+    ledger = await audit(bus.js, cold=past)
+    assert (ledger.responses, ledger.scored, ledger.erased, ledger.balanced) == (2, 2, 1, True)
 
 
 def _all(place: Path) -> list:

@@ -45,8 +45,10 @@ asyncio.run(main())
 """
 
 
-async def judged(bus: Bus, event: ResponseRecorded, kind: OutcomeKind, reason: str = "") -> None:
-    outcome = msgspec.structs.replace(without_score(event, "faithscore", kind, reason), scored_at=time.time())
+async def judged(
+    bus: Bus, event: ResponseRecorded, kind: OutcomeKind, reason: str = "", *, protocol: str = "faithscore"
+) -> None:
+    outcome = msgspec.structs.replace(without_score(event, protocol, kind, reason), scored_at=time.time())
     message = outcomes.outgoing(outcome)
     if await bus.create(message) is not outcomes.Stored.NEW:
         assert await outcomes.replace_dead(bus, message) is outcomes.Stored.NEW

@@ -20,7 +20,7 @@ import nats.js.errors
 from nats.js import JetStreamContext
 
 from groundwatch.archive.images import DamagedImage, named_in
-from groundwatch.erasure.archived import archived_events, drop_from_archive, rows_in_archive
+from groundwatch.erasure.archived import archived_events, drop_from_archive, rows_in_archive, say_erased
 from groundwatch.erasure.finding import (
     MOST,
     Found,
@@ -160,6 +160,9 @@ class Eraser:
         stone = msgspec.structs.replace(stone, cache=(*own, *sorted(cached - own))[:TOKENS])
         if known or first or cold or self._subject.kind == "image":
             await tombstones.write(self._js, stone)
+        if self._subject.kind != "image":
+            # All of it before any of it goes, wherever it lies.
+            await say_erased(self._js, self._stores, self._ledger, self._keys, self._tenant)
         waiting = await self._sweep(first)
         images = await self._doomed()
         if images:
@@ -291,7 +294,7 @@ class Eraser:
             for one in found:
                 if (one.stream, one.sequence) not in spared:
                     by_stream.setdefault(one.stream, []).append(one.sequence)
-            await self._ledger.say(by_stream)
+            await self._ledger.say()
             for stream, sequences in by_stream.items():
                 self._counts[kind_of(stream)] += await overwrite(self._js, stream, sequences)
                 if stream == QUEUES:
@@ -341,7 +344,7 @@ class Eraser:
     async def _archive(self, last: Mapping[str, int]) -> None:
         if self._subject.kind != "image":
             self._counts["archive rows"] += await drop_from_archive(
-                self._js, self._stores, self._ledger, self._keys, tenant=self._tenant, last=last
+                self._js, self._stores, self._keys, tenant=self._tenant, last=last
             )
             # What no gateway wrote may have any key.
             keys = {key for key in self._keys if _DIGEST.match(key)}

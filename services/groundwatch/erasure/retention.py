@@ -17,7 +17,7 @@ from nats.js import JetStreamContext
 
 from groundwatch import topology
 from groundwatch.archive.images import named_in
-from groundwatch.erasure.archived import drop_from_archive
+from groundwatch.erasure.archived import drop_from_archive, say_erased
 from groundwatch.erasure.erasing import forget_judgements
 from groundwatch.erasure.finding import (
     Stores,
@@ -274,36 +274,35 @@ async def _sweep_again(js: JetStreamContext, stores: Stores, now: float) -> Coun
         return found
     names = {stone.name for stone in fresh}
     tenants = any(stone.kind == "tenant" for stone in fresh)
-    keys: set[str] = set()
-    ledger = ErasureEntries(js, "again", stores.partitions)
-    await ledger.start()
-    kinds = (*STREAMS.values(), topology.INTAKE, topology.RETRY)
-    for stream in (name for kind in kinds for name in streams_of_kind(kind, stores.partitions)):
-        # What was published and not recorded names its response only inside.
-        whole = tenants or stream in (topology.INTAKE, topology.DEAD, topology.RETRY)
-        for subjects in channels_of(stream) if stream != topology.ALARMS else ():
-            sequences = []
-            async for read in read_stream(js, stream, subjects=(subjects,), headers_only=not whole):
-                key = owner_key(read)
-                tenant = owner_tenant(read) if tenants else None
-                mine = tombstone_name("response", key) in names
-                if mine or (tenant is not None and tombstone_name("tenant", tenant) in names):
-                    keys.add(key)
-                    sequences.append(read.sequence)
-                    ledger.note(stream, read)
-            if sequences:
-                await ledger.say({stream: sequences})
-                found[kind_of(stream)] += await overwrite(js, stream, sequences)
 
     def erased(key: str, tenant: str | None) -> bool:
         mine = tombstone_name("response", key) in names
         return mine or (tenant is not None and tombstone_name("tenant", tenant) in names)
 
+    keys: set[str] = set()
+    ledger = ErasureEntries(js, "again", stores.partitions)
+    await ledger.start()
+    kinds = (*STREAMS.values(), topology.INTAKE, topology.RETRY)
+    doomed: dict[str, list[int]] = {}
+    for stream in (name for kind in kinds for name in streams_of_kind(kind, stores.partitions)):
+        # What was published and not recorded names its response only inside.
+        whole = tenants or stream in (topology.INTAKE, topology.DEAD, topology.RETRY)
+        for subjects in channels_of(stream) if stream != topology.ALARMS else ():
+            async for read in read_stream(js, stream, subjects=(subjects,), headers_only=not whole):
+                key = owner_key(read)
+                if erased(key, owner_tenant(read) if tenants else None):
+                    keys.add(key)
+                    doomed.setdefault(stream, []).append(read.sequence)
+                    ledger.note(stream, read)
+    if keys:
+        await say_erased(js, stores, ledger, keys)
+    for stream, sequences in doomed.items():
+        found[kind_of(stream)] += await overwrite(js, stream, sequences)
     if sequences := await queued_of(js, erased):
         found[QUEUES] += await overwrite(js, QUEUES, sequences)
         await mark_removed(js)
     if keys:
-        await drop_from_archive(js, stores, ledger, keys)
+        await drop_from_archive(js, stores, keys)
     await ledger.finish()
     if stores.images is not None:
         # A copy that was being made when its image was erased.

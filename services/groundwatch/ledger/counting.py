@@ -113,7 +113,7 @@ class Counting:
         self._until = until
         self._ages = ages
         self._erasures = erasures
-        self._erased: set[int] | None = None
+        self._erased: set[bytes] | None = None
         self._today = day_of(time.time())
         self._gone: dict[str, Tombstone] = {}
         self._found: Counter[tuple[str, str]] = Counter()
@@ -211,7 +211,7 @@ class Counting:
                 self._unread = str(error)
                 missing.add(pair)
                 continue
-            if name is None and await self._is_lost(self._state.waiting[pair]):
+            if name is None and await self._is_lost(pair, self._state.waiting[pair]):
                 missing.add(pair)
             elif name is None:
                 self._state.drop(pair, self._today)
@@ -223,7 +223,7 @@ class Counting:
             found = newest[subjects[pair]]
             outcome = outcome_of(found) if found is not None else None
             if outcome is None:
-                if tombstone_name("response", key) in self._gone:
+                if pair in await self._named() or tombstone_name("response", key) in self._gone:
                     # It is being erased: this response goes next.
                     self._unrecorded += 1
                 else:
@@ -236,15 +236,18 @@ class Counting:
                 self._state.settle(pair, outcome.kind, outcome.reason)
         return missing
 
-    async def _is_lost(self, waiting: Waiting) -> bool:
+    async def _named(self) -> set[bytes]:
+        """Pairs that erasures have named, also those that were named after our reading."""
+        if self._erased is None:
+            several = (await self._erasures()).values()
+            self._erased = {one.pair for entries in several for one in entries.pairs}
+        return self._erased
+
+    async def _is_lost(self, pair: bytes, waiting: Waiting) -> bool:
         """Whether a response that is gone left without an erasure, and too young to have left for its age."""
         if self._state.is_lost(waiting.sequence):
             return True
-        if self._erased is None:
-            # Those too that were said after our reading.
-            several = (await self._erasures()).values()
-            self._erased = {pair.recorded for entries in several for pair in entries.pairs}
-        if waiting.sequence in self._erased or waiting.sequence <= self._state.unwatched:
+        if pair in await self._named() or waiting.sequence <= self._state.unwatched:
             return False
         gap = Gap(waiting.sequence, waiting.sequence, waiting.day * DAY)
         if self._ages.explain(gap):

@@ -2,7 +2,7 @@
 
 import contextlib
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 
 import msgspec
 from nats.js import JetStreamContext
@@ -15,14 +15,18 @@ from groundwatch.ledger.state import ErasedPair, ErasedPairs, Outcome, Recorded
 from groundwatch.ledger.store import LedgerStore
 from groundwatch.runtime.delivery.streams import Read
 from groundwatch.topology import OUTCOMES, RESPONSES, parse_subject
-from groundwatch.topology.partitions import kind_of, partition_of_stream, stream_in
+from groundwatch.topology.partitions import kind_of, partition_of_stream
 
 TOGETHER = 5_000
-"""Pairs in one message."""
+"""Pairs in one message, or a few more: those of a response are in the same one."""
 
 
 class ErasureEntries:
-    """Of one erasure, whose tombstone has this `name`: says what goes before it goes, and that it is gone."""
+    """Of one erasure, whose tombstone has this `name`: says what goes before it goes, and that it is gone.
+
+    A response is named with all of its outcomes, hot or cold, before the first of these messages is removed:
+    wherever the erasure dies, the response is in its day's line as a whole, or out of it.
+    """
 
     def __init__(self, js: JetStreamContext, name: str, partitions: int = 1) -> None:
         self._parts = [_Entries(js, name, partition) for partition in range(partitions)]
@@ -33,14 +37,13 @@ class ErasureEntries:
             await part.start()
 
     def note(self, stream: str, message: Read) -> None:
-        """Remember a message that is to be erased."""
+        """Remember a message that is to be erased, from the stream or from the archive."""
         self._parts[partition_of_stream(stream)].note(kind_of(stream), message)
 
-    async def say(self, removed: Mapping[str, Iterable[int]]) -> None:
-        """Say that the noted messages with these sequences, by stream, are removed now."""
-        for partition, part in enumerate(self._parts):
-            kinds = (stream_in(RESPONSES, partition), stream_in(OUTCOMES, partition))
-            await part.say(*(removed.get(stream, ()) for stream in kinds))
+    async def say(self, keys: Iterable[str] | None = None) -> None:
+        """Say that what was noted goes now: of these responses, or all."""
+        for part in self._parts:
+            await part.say(keys)
 
     async def finish(self) -> None:
         """Say that the messages of all of them are gone."""
@@ -55,12 +58,13 @@ class _Entries:
         self._js = js
         self._name = name
         self._partition = partition
-        self._responses: dict[int, Recorded] = {}
-        self._others: set[int] = set()
-        self._outcomes: dict[int, tuple[Outcome, int]] = {}
-        self._days: dict[str, int] = {}
+        self._responses: dict[str, Recorded] = {}
+        self._outcomes: dict[str, dict[str, tuple[Outcome, int]]] = {}
+        self._others: list[int] = []
+        self._places: dict[str, tuple[int, int]] = {}
+        """Sequence and day of a response, which its later outcomes are named with too."""
         self._open: dict[str, ErasedPairs] = {}
-        self._said: set[tuple[str, int]] = set()
+        self._noted: set[tuple[str, int]] = set()
 
     async def start(self) -> None:
         store = await LedgerStore.open(self._js, self._partition)
@@ -69,75 +73,74 @@ class _Entries:
         for name, entries in (await store.erased()).items():
             if name.startswith(f"{store.erasure}.{self._name}.") and not entries.done:
                 self._open[name] = entries
-                self._said |= {(RESPONSES, sequence) for sequence in entries.others}
+                self._noted |= {(RESPONSES, sequence) for sequence in entries.others}
                 for one in entries.pairs:
-                    self._said |= {(RESPONSES, one.recorded), (OUTCOMES, one.outcome)}
+                    self._noted |= {(RESPONSES, one.recorded), (OUTCOMES, one.outcome)}
 
     def note(self, stream: str, message: Read) -> None:
-        address = parse_subject(message.subject)
-        if (stream, message.sequence) in self._said:
+        if stream not in (RESPONSES, OUTCOMES) or (stream, message.sequence) in self._noted:
             return
+        self._noted.add((stream, message.sequence))
+        address = parse_subject(message.subject)
         live = address is not None and address.run == LIVE
         if stream == RESPONSES:
             recorded = recorded_of(message)
             if recorded.protocols and live:
-                self._responses[message.sequence] = recorded
-                self._days[recorded.key] = day_of(message.time)
+                self._responses[recorded.key] = recorded
+                self._places[recorded.key] = (message.sequence, day_of(message.time))
             else:
-                self._others.add(message.sequence)
-        elif not live:
-            return
-        elif stream == OUTCOMES and (outcome := outcome_of(message)) is not None:
+                self._others.append(message.sequence)
+        elif live and (outcome := outcome_of(message)) is not None:
             day = 0
             with contextlib.suppress(*UNDECODED):
                 # Where its response has gone before.
                 day = day_of(msgspec.json.decode(message.data, type=ResponseScored).recorded_at)
-            self._outcomes[message.sequence] = (outcome, day)
+            several = self._outcomes.setdefault(outcome.key, {})
+            # The archive has also those whose place a retry has taken.
+            if outcome.protocol not in several or several[outcome.protocol][0].sequence < outcome.sequence:
+                several[outcome.protocol] = (outcome, day)
 
-    async def say(self, responses: Iterable[int], outcomes: Iterable[int]) -> None:
-        """Say that the noted messages with these sequences are removed now: from the streams, or from the
-        archive when it alone has them."""
-        pairs: dict[tuple[str, str], ErasedPair] = {}
-        others = []
-        for sequence in responses:
-            if sequence in self._others:
-                others.append(sequence)
-            recorded = self._responses.pop(sequence, None)
-            self._said.add((RESPONSES, sequence))
-            for place, protocol in enumerate(dict.fromkeys(recorded.protocols) if recorded else ()):
-                assert recorded is not None
-                pairs[recorded.key, protocol] = ErasedPair(
-                    pair=pair_hash(protocol, recorded.key),
-                    day=self._days[recorded.key],
+    async def say(self, keys: Iterable[str] | None) -> None:
+        pairs: list[ErasedPair] = []
+        for key in list(self._responses.keys() | self._outcomes.keys()) if keys is None else keys:
+            pairs += self._pairs(key)
+            if len(pairs) >= TOGETHER:
+                await self._write(pairs)
+                pairs = []
+        while self._others or pairs:
+            others, self._others = self._others[:TOGETHER], self._others[TOGETHER:]
+            await self._write(pairs, others)
+            pairs = []
+
+    def _pairs(self, key: str) -> list[ErasedPair]:
+        """All of a response that is not said yet."""
+        response, outcomes = self._responses.pop(key, None), self._outcomes.pop(key, {})
+        pairs: list[ErasedPair] = []
+        for protocol in dict.fromkeys((*(response.protocols if response else ()), *outcomes)):
+            outcome, day = outcomes.get(protocol, (None, 0))
+            sequence, day = self._places.get(key, (0, day))
+            pairs.append(
+                ErasedPair(
+                    pair=pair_hash(protocol, key),
+                    day=day,
                     recorded=sequence,
-                    first=place == 0,
+                    outcome=outcome.sequence if outcome else 0,
+                    kind=outcome.kind if outcome else "",
+                    reason=outcome.reason if outcome else "",
+                    replaced=outcome.replaced if outcome else "",
+                    first=response is not None and not pairs,
                 )
-        for sequence in outcomes:
-            if sequence not in self._outcomes:
-                continue
-            outcome, day = self._outcomes.pop(sequence)
-            self._said.add((OUTCOMES, sequence))
-            name = (outcome.key, outcome.protocol)
-            alone = ErasedPair(
-                pair=pair_hash(outcome.protocol, outcome.key), day=self._days.get(outcome.key, day)
             )
-            pairs[name] = msgspec.structs.replace(
-                pairs.get(name, alone),
-                outcome=sequence,
-                kind=outcome.kind,
-                reason=outcome.reason,
-                replaced=outcome.replaced,
-            )
-        several = list(pairs.values())
-        most = max(len(several), len(others))
-        store = await LedgerStore.open(self._js, self._partition) if most else None
-        for at in range(0, most, TOGETHER) if store is not None else ():
-            assert store is not None
-            own, beside = several[at : at + TOGETHER], others[at : at + TOGETHER]
-            entries = ErasedPairs(tuple(own), others=tuple(beside))
-            name_of = f"{store.erasure}.{self._name}.{secrets.token_hex(8)}"
-            await store.say(name_of, entries)
-            self._open[name_of] = entries
+        return pairs
+
+    async def _write(self, pairs: Sequence[ErasedPair], others: Sequence[int] = ()) -> None:
+        store = await LedgerStore.open(self._js, self._partition)
+        if store is None:
+            return
+        entries = ErasedPairs(tuple(pairs), others=tuple(others))
+        name = f"{store.erasure}.{self._name}.{secrets.token_hex(8)}"
+        await store.say(name, entries)
+        self._open[name] = entries
 
     async def finish(self) -> None:
         store = await LedgerStore.open(self._js, self._partition) if self._open else None

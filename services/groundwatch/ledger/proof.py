@@ -2,6 +2,7 @@
 each day's counts and digests are compared with the line that was kept of it."""
 
 import contextlib
+import time
 from collections.abc import Sequence
 
 import msgspec
@@ -96,6 +97,10 @@ async def _prove(js: JetStreamContext, partition: int, *, settle: float, cold: C
     )
     ages = await ages_of(history)
     await Reading(history, again, last, ages=ages, erasures=auditor.erasures, checkpoint=_nothing).run()
+    # What was erased while this was read is in neither.
+    erased = await auditor.erasures()
+    for one in (state, again):
+        one.count((), {}, erased, day_of(time.time()))
     await _add_replaced(history, state, again)
     # All of it was read: what is there again is no longer lost.
     state.lost = [await dated(history, gap) for gap in again.lost if not _is_in(gap, lost)]

@@ -128,11 +128,9 @@ async def delete(bus: Bus, name: str, archive: ArchiveSettings) -> None:
 
 async def _say(ledger: ErasureEntries, bus: Bus, stream: str, subjects: str) -> None:
     """Say which of a run's responses go."""
-    sequences = []
     async for read in read_stream(bus.js, stream, subjects=(subjects,), headers_only=True):
         ledger.note(stream, read)
-        sequences.append(read.sequence)
-    await ledger.say({stream: sequences})
+    await ledger.say()
 
 
 def _streams(bus: Bus, name: str) -> Iterator[tuple[str, str]]:

@@ -6,16 +6,19 @@ and who takes it up, and which file is damaged and how, follows from the seed al
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import random
 import shutil
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import msgspec
+from nats.js import JetStreamContext
 
 from groundwatch.archive.archive import Archive
 from groundwatch.archive.cold import ColdEvents
@@ -24,11 +27,13 @@ from groundwatch.archive.messages import Message
 from groundwatch.archive.query import Session
 from groundwatch.archive.rows import rows_after
 from groundwatch.erasure import erasing, retention
-from groundwatch.erasure.finding import Stores, subject
+from groundwatch.erasure.finding import Stores, Subject, subject
 from groundwatch.errors import GroundwatchError
 from groundwatch.events import OutcomeKind, ResponseRecorded
 from groundwatch.ledger.ledger import audit
 from groundwatch.ledger.proof import LedgerProof, prove
+from groundwatch.ledger.state import ErasedPairs
+from groundwatch.ledger.store import LedgerStore
 from groundwatch.runtime.delivery import outcomes
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.outcomes import recorded, without_score
@@ -47,6 +52,67 @@ class Died(Exception):
     """An erasure was killed here."""
 
 
+class Erasing:
+    """One erasure, which may be killed."""
+
+    def __init__(self, round: Round, wanted: Subject) -> None:
+        self.wanted = wanted
+        self._round = round
+        # Before or after something is written to the ledger, half way through what leaves a stream, or before
+        # rows leave a table.
+        self.moments = [
+            (what, number) for what in ("say", "said", "overwrite", "erase") for number in range(3)
+        ]
+
+    async def erase(self) -> None:
+        await erasing.Eraser(self._round.js, self.wanted, self._round.stores, wait=0).erase()
+
+    async def retain(self) -> None:
+        await retention.enforce(self._round.js, RetentionSettings(), self._round.stores)
+
+    async def die(
+        self, moment: tuple[str, int], work: Callable[[], Coroutine[Any, Any, None]] | None = None
+    ) -> None:
+        """Work that is killed at this moment, if it comes to it."""
+        where, left = moment
+        say, overwrite, erase = LedgerStore.say, erasing.overwrite, Events.erase
+
+        def over(what: str) -> bool:
+            nonlocal left
+            left -= what == where
+            return left < 0
+
+        async def saying(store: LedgerStore, name: str, erased: ErasedPairs) -> None:
+            if over("say"):
+                raise Died
+            await say(store, name, erased)
+            if over("said"):
+                raise Died
+
+        async def overwriting(js: JetStreamContext, stream: str, sequences: Iterable[int]) -> int:
+            several = list(sequences)
+            if several and over("overwrite"):
+                await overwrite(js, stream, several[: (len(several) + 1) // 2])
+                raise Died
+            return await overwrite(js, stream, several)
+
+        def erasing_rows(table: Events, order: Any) -> int:
+            if over("erase"):
+                raise Died
+            return erase(table, order)
+
+        with (
+            mock.patch.object(LedgerStore, "say", saying),
+            mock.patch.object(erasing, "overwrite", overwriting),
+            mock.patch.object(retention, "overwrite", overwriting),
+            mock.patch.object(Events, "erase", erasing_rows),
+        ):
+            try:
+                await (work or self.erase)()
+            except Died:
+                self._round.interrupted += 1
+
+
 class Round:
     """One server, one archive, and what must be in them."""
 
@@ -63,6 +129,14 @@ class Round:
         self._live: dict[str, ResponseRecorded] = {}
         self._erased = self._number = 0
         self._stores = Stores(archive=Archive(str(self._place)), events=Events(str(self._place)))
+
+    @property
+    def js(self) -> JetStreamContext:
+        return self._bus.js
+
+    @property
+    def stores(self) -> Stores:
+        return self._stores
 
     async def run(self) -> None:
         await self._server.start()
@@ -141,56 +215,45 @@ class Round:
             return
         one = self.chance.choice(list(self._live.values()))
         whole = self.chance.random() < 0.2
-        wanted = subject(None if whole else one.id, one.tenant, None)
-        if self.chance.random() < 0.7:
-            await self._die(wanted, self.chance.randint(0, 3))
+        first = Erasing(self, subject(None if whole else one.id, one.tenant, None))
+        name = first.wanted.name
+        died = self.chance.random() < 0.7
+        while died:
+            await first.die(self.chance.choice(first.moments))
             if self.chance.random() < 0.3:
                 await self._audit(settled=False)
+            if self.chance.random() < 0.2:
+                await self._prove_between()
             match self.chance.choice(("same", "tenant", "retention")):
                 case "tenant":
-                    whole, wanted = True, subject(None, one.tenant, None)
+                    whole = True
+                    first = Erasing(self, subject(None, one.tenant, None))
                 case "retention":
-                    await retention.enforce(self._bus.js, RetentionSettings(), self._stores)
-        await erasing.Eraser(self._bus.js, wanted, self._stores, wait=0).erase()
-        theirs = [name for name, event in self._live.items() if event.tenant == one.tenant]
+                    if self.chance.random() < 0.5:
+                        await first.die(self.chance.choice(first.moments), first.retain)
+                    else:
+                        await first.retain()
+            died = self.chance.random() < 0.3
+        if self.chance.random() < 0.2:
+            # Two people at once.
+            await asyncio.gather(first.erase(), Erasing(self, first.wanted).erase())
+        await first.erase()
+        theirs = [known for known, event in self._live.items() if event.tenant == one.tenant]
         gone = theirs if whole else [one.id]
-        for name in gone:
-            del self._live[name]
+        for known in gone:
+            del self._live[known]
         self._erased += len(gone)
         if whole:
             # Its tenant is taken again: retention would remove what comes.
-            await erasing.tombstones.lift(self._bus.js, "tenant", wanted.name)
+            tenant = subject(None, one.tenant, None).name
+            for stone in {name, tenant}:
+                await erasing.tombstones.lift(self._bus.js, "tenant", stone)
 
-    async def _die(self, wanted: Any, after: int) -> None:
-        """An erasure that is killed after so many of its removals, hot and cold."""
-        left, before = after, (erasing.overwrite, Events.erase)
-
-        def count() -> None:
-            nonlocal left
-            left -= 1
-            if left < 0:
-                raise Died
-
-        async def overwrite(js: Any, stream: str, sequences: Any) -> int:
-            count()
-            # Half of them.
-            several = list(sequences)
-            removed = await before[0](js, stream, several[: (len(several) + 1) // 2])
-            if len(several) > 1:
-                raise Died
-            return removed
-
-        def erase(table: Events, order: Any) -> int:
-            count()
-            return before[1](table, order)
-
-        erasing.overwrite, Events.erase = overwrite, erase  # type: ignore[assignment, method-assign]
-        try:
-            await erasing.Eraser(self._bus.js, wanted, self._stores, wait=0).erase()
-        except Died:
-            self.interrupted += 1
-        finally:
-            erasing.overwrite, Events.erase = before  # type: ignore[method-assign]
+    async def _prove_between(self) -> None:
+        proof = await self._prove()
+        if proof.differences or not proof.ledger.balanced:
+            found = [one.describe() for one in proof.differences]
+            self.forbidden.append(f"between: {proof.ledger.standing}, {found}")
 
     @property
     def _cold(self) -> ColdEvents:
@@ -207,9 +270,10 @@ class Round:
     def _check(self, when: str, proof: LedgerProof, lost: list[str]) -> None:
         """Compare with what must be there; `lost` are files of the archive that must be told."""
         ledger = proof.ledger
-        counted = (ledger.responses, ledger.erased, ledger.balanced, len(ledger.lost_responses))
-        if counted != (wanted := (len(self._live), self._erased, True, 0)):
-            self.forbidden.append(f"{when}: responses, erased, balanced, lost are {counted}, not {wanted}")
+        counted = (ledger.responses, ledger.recorded, ledger.erased, ledger.standing, ledger.lost_responses)
+        pairs = sum(len(event.protocols) for event in self._live.values())
+        if counted != (wanted := (len(self._live), pairs, self._erased, "balanced", ())):
+            self.forbidden.append(f"{when}: responses, pairs, erased, lost are {counted}, not {wanted}")
         if proof.differences:
             self.forbidden.append(f"{when}: {[one.describe() for one in proof.differences]}")
         if (told := [file.path for file in proof.lost_files]) != lost:
