@@ -8,14 +8,14 @@ import hashlib
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Literal, cast, get_args
+from typing import cast, get_args
 
 import msgspec
 
 from groundwatch.errors import SettingsError
 from groundwatch.events import LIVE, ResponseScored
 from groundwatch.gateway.access.roles import MAY, Need
-from groundwatch.gateway.intake.results import Refused
+from groundwatch.gateway.refusals import Refused
 from groundwatch.gateway.replays import Replay
 from groundwatch.keys import digest
 from groundwatch.reporting.compare.outcomes import SaidOutcome
@@ -35,22 +35,6 @@ JUDGE = "judge:"
 """With which the names of models begin that give opinions as people do."""
 
 SETTING = "gateway.tokens_file"
-
-
-Denial = Literal["unauthenticated", "other_tenant", "all_tenants", "role", "elsewhere"]
-
-
-class NotAllowed(Exception):
-    """A call that is not this caller's to make; with `unauthenticated` nobody knows whose it is.
-
-    `field` is the path of what names another's in the request.
-    """
-
-    def __init__(self, reason: Denial, message: str, *, field: str = "") -> None:
-        super().__init__(message)
-        self.reason = reason
-        self.message = message
-        self.field = field
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,13 +68,11 @@ class Caller(msgspec.Struct, frozen=True):
         return f"peer {self.peer}" if self.only is None else f"tenant {self.only}"
 
     def tenant(self, asked: str, field: str = "tenant") -> str:
-        """The tenant that a request is about. Raises `NotAllowed` where it is none of the caller's."""
+        """The tenant that a request is about. Raises `Refused` where it is none of the caller's."""
         if self.only is None:
             return asked
         if asked not in ("", self.only):
-            raise NotAllowed(
-                "other_tenant", f"this token is good for tenant '{self.only}' alone", field=field
-            )
+            raise Refused("other_tenant", f"this token is good for tenant '{self.only}' alone", field=field)
         return self.only
 
     def tenants(self, asked: Iterable[str]) -> tuple[str, ...]:
@@ -101,8 +83,8 @@ class Caller(msgspec.Struct, frozen=True):
         """The tenant whose response `name` is, or its refusal: of many, each ends on its own."""
         try:
             return self.tenant(asked)
-        except NotAllowed as error:
-            return Refused(id=name, reason="other_tenant", field=error.field, message=error.message)
+        except Refused as error:
+            return error.but(id=name)
 
     def may(self, role: Role) -> bool:
         return role in MAY[self.role]
@@ -110,20 +92,20 @@ class Caller(msgspec.Struct, frozen=True):
     def meets(self, need: Need) -> bool:
         try:
             self.check(need)
-        except NotAllowed:
+        except Refused:
             return False
         return True
 
     def check(self, need: Need) -> None:
-        """Raises `NotAllowed` where this is not for them."""
+        """Raises `Refused` where this is not for them."""
         if need.role == "anybody":
             return
         if not self.may(need.role):
-            raise NotAllowed("role", f"this is for the role {need.role}, and not for a {self.role}")
+            raise Refused("role", f"this is for the role {need.role}, and not for a {self.role}")
         if need.all_tenants and self.only is not None:
             own = f"this token is good for tenant '{self.only}' alone"
             message = f"{need.all_tenants} is about all tenants, and {own}"
-            raise NotAllowed("all_tenants", message)
+            raise Refused("all_tenants", message)
 
     @property
     def _mark(self) -> str:
@@ -171,16 +153,16 @@ class Tokens:
         return self._path is not None
 
     def bearer(self, authorization: str | None) -> Caller:
-        """Who says `Bearer TOKEN`. Raises `NotAllowed` without a token that is known."""
+        """Who says `Bearer TOKEN`. Raises `Refused` without a token that is known."""
         kind, _, token = (authorization or "").partition(" ")
         if kind.lower() != "bearer":
-            raise NotAllowed("unauthenticated", "send a token as 'authorization: Bearer TOKEN'")
+            raise Refused("unauthenticated", "send a token as 'authorization: Bearer TOKEN'")
         return self.caller(token.strip())
 
     def caller(self, token: str) -> Caller:
         caller = self.by_digest(_digest(token))
         if caller is None:
-            raise NotAllowed("unauthenticated", "the token is not known here")
+            raise Refused("unauthenticated", "the token is not known here")
         return caller
 
     def digest(self, token: str) -> bytes:

@@ -23,7 +23,7 @@ from groundwatch.gateway.intake.intake import Intake
 from groundwatch.gateway.intake.known_ids import KnownIds
 from groundwatch.gateway.intake.logged import LoggedCalls
 from groundwatch.gateway.intake.reading import Reading
-from groundwatch.gateway.intake.results import Recorded, Refused, bounded
+from groundwatch.gateway.intake.results import Recorded, bounded
 from groundwatch.gateway.intake.submissions import Submission
 from groundwatch.gateway.live.alarms import AlarmPublisher
 from groundwatch.gateway.live.backlog import Backlog, StreamGauges
@@ -31,6 +31,7 @@ from groundwatch.gateway.live.corrections import Corrections
 from groundwatch.gateway.live.live import Live
 from groundwatch.gateway.live.nats_monitor import NatsMonitor
 from groundwatch.gateway.live.snapshots import Snapshots, counting_of
+from groundwatch.gateway.refusals import Refused
 from groundwatch.gateway.replays import Replays
 from groundwatch.keys import in_partition, response_key
 from groundwatch.reporting.answers import Archived
@@ -124,7 +125,7 @@ class GatewayCore:
             return self.intake.refuse(submission)
         tenant = submission.response.tenant
         if over := await self.admission.admit(tenant):
-            return self.intake.refuse(msgspec.structs.replace(over, id=submission.response.id))
+            return self.intake.refuse(over.but(id=submission.response.id))
         if submission.strategy is not None:
             ended = await self.intake.ask(submission, submission.strategy)
         else:
@@ -138,6 +139,12 @@ class GatewayCore:
             self.admission.give_back(tenant)
         elif not asked:
             self.backlog.sent()
+
+    async def report(self) -> dict[str, Any]:
+        """Of all tenants."""
+        report = await self.live.report()
+        await self.corrections.add_to(report["alarms"], self.live.raised)
+        return report
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:

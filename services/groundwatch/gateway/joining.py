@@ -20,7 +20,8 @@ from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.halves import ENDED, Call, Half, Halves, Head, body_of, head_of
 from groundwatch.gateway.intake.admission import HALVES
 from groundwatch.gateway.intake.logged import Source
-from groundwatch.gateway.intake.results import RETRY_AFTER, Recorded, Refused, bounded
+from groundwatch.gateway.intake.results import Recorded, bounded
+from groundwatch.gateway.refusals import RETRY_AFTER, Refused
 from groundwatch.runtime.delivery.bus import Stored
 from groundwatch.runtime.delivery.streams import FAULTS, Read
 from groundwatch.runtime.services.tasks import SupervisedTask
@@ -98,7 +99,7 @@ class Joiner(SupervisedTask):
             async with bounded():
                 new = call is None or half.part not in call.parts
                 if new and (refused := await self._no_room(family, half, call)):
-                    return msgspec.structs.replace(refused, id=head.id)
+                    return refused.but(id=head.id)
                 return await self._halves.put(source, half)
         except InputError as error:
             return Refused(id=head.id, reason="too_large", message=str(error))

@@ -4,7 +4,7 @@ The command line brings the two together.
 """
 
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Annotated, Literal, Protocol
 
 import msgspec
 
@@ -15,7 +15,11 @@ OVER = ("done", "cancelled")
 ReplayStatus = Literal["importing", "running", "paused", "done", "cancelled", "deleting"]
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+Amount = Annotated[float, msgspec.Meta(ge=0)]
+Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A replay to begin, as `groundwatch replay start` takes it.
 
     `source` is the run whose events are judged again, beginning at `stage`. `since` and `until` bound
@@ -29,17 +33,17 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     run: str
     source: str = LIVE
     stage: str = "extraction"
-    since: float = 0.0
-    until: float = 0.0
+    since: Amount = 0.0
+    until: Amount = 0.0
     models: tuple[str, ...] = ()
     tenants: tuple[str, ...] = ()
     ids: tuple[str, ...] = ()
     protocols: tuple[str, ...] = ()
-    sample: int = 0
-    seed: int = 0
-    speed: float = 0.0
-    max_tokens: int = 0
-    max_cost: float = 0.0
+    sample: Count = 0
+    seed: Count = 0
+    speed: Amount = 0.0
+    max_tokens: Count = 0
+    max_cost: Amount = 0.0
     keep: bool = False
     allow_gap: bool = False
     judge: str = ""

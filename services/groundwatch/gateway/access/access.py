@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from groundwatch.gateway.access.sessions import Cookies, LoginRefused, OidcAttempt, Session
-from groundwatch.gateway.callers import EVERYBODY, Caller, NotAllowed, Tokens
+from groundwatch.gateway.callers import EVERYBODY, Caller, Tokens
+from groundwatch.gateway.refusals import Refused
 from groundwatch.runtime.settings.gateway import GatewaySettings
 from groundwatch.runtime.settings.login import ALL, LoginSettings, OidcGroup, is_loopback
 
@@ -47,13 +48,13 @@ class Access:
         return [ELSEWHERE] if not (self.asks or self._open or is_loopback(self._host)) else []
 
     def bearer(self, authorization: str | None, host: str) -> Caller:
-        """Who says `Bearer TOKEN` at `host`. Raises `NotAllowed`."""
+        """Who says `Bearer TOKEN` at `host`. Raises `Refused`."""
         return self.tokens.bearer(authorization) if self.asks else self.unasked(host)
 
     def unasked(self, host: str) -> Caller:
-        """Anybody, where nobody is asked. Raises `NotAllowed` for who comes from elsewhere."""
+        """Anybody, where nobody is asked. Raises `Refused` for who comes from elsewhere."""
         if not (self._open or is_loopback(host)):
-            raise NotAllowed("elsewhere", ELSEWHERE)
+            raise Refused("elsewhere", ELSEWHERE)
         return EVERYBODY
 
     def in_session(self, cookies: Mapping[str, str]) -> Caller | None:
@@ -73,10 +74,10 @@ class Access:
         return Caller(only=only, role=group.role, name=session.name)
 
     def log_in(self, token: str) -> Session:
-        """A session of whoever has this token. Raises `NotAllowed`."""
+        """A session of whoever has this token. Raises `Refused`."""
         caller = self.tokens.caller(token)
         if not caller.may("viewer"):
-            raise NotAllowed("role", "this token is for sending alone: there is nothing to see with it")
+            raise Refused("role", "this token is for sending alone: there is nothing to see with it")
         digest = self.tokens.digest(token)
         self._marks[mark := self.cookies.mark(digest)] = digest
         return self.cookies.new_session(token=mark)

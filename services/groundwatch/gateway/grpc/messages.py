@@ -18,8 +18,7 @@ from groundwatch.events import ResponseScored
 from groundwatch.gateway.access.access import Access, host_of
 from groundwatch.gateway.callers import Caller
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
-from groundwatch.gateway.http.replies import one_line
-from groundwatch.gateway.intake.results import RETRY_AFTER, Recorded, Refused
+from groundwatch.gateway.intake.results import Recorded
 from groundwatch.gateway.intake.submissions import (
     DIGEST,
     Attachment,
@@ -27,39 +26,11 @@ from groundwatch.gateway.intake.submissions import (
     take_submission,
     wrong_image,
 )
+from groundwatch.gateway.refusals import Refused, one_line
 from groundwatch.records import Limits
 
 DOMAIN = "groundwatch"
 DETAILS = "grpc-status-details-bin"
-
-_CODES: dict[grpc.StatusCode, tuple[str, ...]] = {
-    grpc.StatusCode.INVALID_ARGUMENT: (
-        "malformed",
-        "invalid",
-        "too_large",
-        "unknown_protocol",
-        "image",
-        "image_not_allowed",
-        "image_not_fetched",
-    ),
-    grpc.StatusCode.FAILED_PRECONDITION: ("image_missing", "erased", "refused", "over"),
-    grpc.StatusCode.ALREADY_EXISTS: ("conflict", "run_exists"),
-    grpc.StatusCode.NOT_FOUND: ("not_found",),
-    grpc.StatusCode.UNAUTHENTICATED: ("unauthenticated",),
-    grpc.StatusCode.PERMISSION_DENIED: (
-        "other_tenant",
-        "all_tenants",
-        "not_for_tenants",
-        "role",
-        "elsewhere",
-    ),
-    grpc.StatusCode.RESOURCE_EXHAUSTED: ("rate_limited", "backlog", "streams", "watchers", "comparisons"),
-    grpc.StatusCode.UNAVAILABLE: ("unavailable", "unconfirmed", "image_unavailable"),
-    grpc.StatusCode.DEADLINE_EXCEEDED: ("slow", "deadline"),
-    grpc.StatusCode.UNIMPLEMENTED: ("unimplemented",),
-    grpc.StatusCode.INTERNAL: ("internal",),
-}
-STATUS = {reason: code for code, reasons in _CODES.items() for reason in reasons}
 
 PASSING = frozenset(
     {grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
@@ -69,62 +40,30 @@ PASSING = frozenset(
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
-class Failure(Exception):
-    """What ends a call. `reason` is a slug of `STATUS`, `field` the path of what is wrong in the request.
-
-    `code` takes the place of the reason's own, `name` is the id of the response. Where the same call may
-    succeed later, it may `after` so many seconds.
-    """
-
-    def __init__(
-        self,
-        reason: str,
-        message: str,
-        field: str = "",
-        *,
-        code: grpc.StatusCode | None = None,
-        name: str = "",
-        after: int = RETRY_AFTER,
-    ) -> None:
-        super().__init__(message)
-        self.code = code or STATUS[reason]
-        self.reason = reason
-        self.message = one_line(f"{field}: {message}" if field else message)
-        self.field = field
-        self.name = name
-        self.after = after
-
-    async def end(self, context: Context) -> NoReturn:
-        """The call, with the details as metadata, where clients of every language look for them."""
-        status = status_pb2.Status(code=self.code.value[0], message=self.message)
-        reason = self.reason.upper()
-        known = {"id": self.name} if self.name else {}
-        details: list[Message] = [error_details_pb2.ErrorInfo(reason=reason, domain=DOMAIN, metadata=known)]
-        if self.field:
-            violation = error_details_pb2.BadRequest.FieldViolation(
-                field=self.field, description=self.message, reason=reason
-            )
-            details.append(error_details_pb2.BadRequest(field_violations=[violation]))
-        if self.code in PASSING:
-            delay = duration_pb2.Duration(seconds=self.after)
-            details.append(error_details_pb2.RetryInfo(retry_delay=delay))
-        for detail in details:
-            status.details.add().Pack(detail)
-        await context.abort(self.code, self.message, ((DETAILS, status.SerializeToString()),))
-        raise AssertionError
-
-
-NO_MESSAGE = ("invalid", "is no message of this call: it does not decode")
-
-
-def failure_of(refused: Refused, prefix: str = "") -> Failure:
-    """A refusal as the end of a call; `prefix` is where the response stands in the request."""
-    field = f"{prefix}{refused.field}" if refused.field else ""
-    return Failure(refused.reason, refused.message, field, name=refused.id, after=refused.retry_after)
+async def end(context: Context, refused: Refused) -> NoReturn:
+    """End the call, with the details as metadata, where clients of every language look for them."""
+    code = grpc.StatusCode[refused.status.grpc]
+    message = one_line(f"{refused.field}: {refused.message}" if refused.field else refused.message)
+    status = status_pb2.Status(code=code.value[0], message=message)
+    reason = refused.reason.upper()
+    known = {"id": refused.id} if refused.id else {}
+    details: list[Message] = [error_details_pb2.ErrorInfo(reason=reason, domain=DOMAIN, metadata=known)]
+    if refused.field:
+        violation = error_details_pb2.BadRequest.FieldViolation(
+            field=refused.field, description=message, reason=reason
+        )
+        details.append(error_details_pb2.BadRequest(field_violations=[violation]))
+    if code in PASSING:
+        delay = duration_pb2.Duration(seconds=refused.retry_after)
+        details.append(error_details_pb2.RetryInfo(retry_delay=delay))
+    for detail in details:
+        status.details.add().Pack(detail)
+    await context.abort(code, message, ((DETAILS, status.SerializeToString()),))
+    raise AssertionError
 
 
 def caller_of(access: Access, context: Context) -> Caller:
-    """Who calls. Raises `NotAllowed`."""
+    """Who calls. Raises `Refused`."""
     said = dict(context.invocation_metadata() or ()).get("authorization")
     peer = context.peer() or ""
     caller = access.bearer(None if said is None else str(said), host_of(peer))

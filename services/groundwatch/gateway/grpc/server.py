@@ -17,16 +17,16 @@ from groundwatch.counting import TooLong
 from groundwatch.errors import InputError, SettingsError, TransientError, UsageError
 from groundwatch.gateway.access.access import Access
 from groundwatch.gateway.access.roles import CALLS, needs_of
-from groundwatch.gateway.callers import NotAllowed
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.grpc import messages, otlp
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
 from groundwatch.gateway.grpc.generated.monitor_pb2_grpc import add_MonitorServiceServicer_to_server
-from groundwatch.gateway.grpc.messages import NO_MESSAGE, Context, Failure, caller_of
+from groundwatch.gateway.grpc.messages import Context, caller_of, end
 from groundwatch.gateway.grpc.monitor import Monitor
 from groundwatch.gateway.http.bodies import Held, Share, holding
 from groundwatch.gateway.intake.reading import SMALL, Reading
 from groundwatch.gateway.otlp.receiver import Receiver
+from groundwatch.gateway.refusals import Refused, refusal_of
 from groundwatch.runtime.services.tasks import SupervisedTask
 from groundwatch.runtime.settings.gateway import GrpcSettings
 from groundwatch.runtime.telemetry.certificates import show_end
@@ -220,36 +220,36 @@ class Admission(grpc.aio.ServerInterceptor):
         form = descriptor_pool.Default().FindMethodByName(method[1:].replace("/", ".")).input_type  # type: ignore[no-untyped-call]
 
         def weigh(data: bytes) -> int:
-            """How many bytes the message will take. Raises `Failure`."""
+            """How many bytes the message will take. Raises `Refused`."""
             if len(data) > self._limit:
                 message = f"the message has {len(data)} bytes; at most {self._limit} are taken"
-                raise Failure("too_large", message, code=grpc.StatusCode.RESOURCE_EXHAUSTED)
+                raise Refused("message_too_large", message)
             try:
                 return self._weigh(data, form)
             except TooLong as error:
-                raise Failure("too_large", f"the message {error}") from error
+                raise Refused("too_large", f"the message {error}") from error
             except InputError as error:
-                raise Failure(*NO_MESSAGE) from error
+                raise Refused("invalid", "is no message of this call: it does not decode") from error
 
         def decode(data: bytes) -> Any:
             try:
                 return handler.request_deserializer(data)
             except DecodeError as error:
-                raise Failure(*NO_MESSAGE) from error
+                raise Refused("invalid", "is no message of this call: it does not decode") from error
 
         def read(data: bytes) -> Any:
             """One message of a stream, or why it is none."""
             try:
                 weigh(data)
                 return decode(data)
-            except Failure as error:
+            except Refused as error:
                 return error
 
         async def checked(context: Context) -> None:
             try:
                 caller_of(self._access, context).check(need)
-            except NotAllowed as error:
-                await Failure(error.reason, error.message, error.field).end(context)
+            except Refused as error:
+                await end(context, error)
 
         async def message(requests: AsyncIterator[bytes], context: Context, share: Share) -> Any:
             try:
@@ -262,15 +262,13 @@ class Admission(grpc.aio.ServerInterceptor):
                 sender = caller_of(self._access, context).sender
                 share.hold(await self._reading.run(sender, weigh, data))
                 return await self._reading.run(sender, decode, data)
-            except Failure as error:
-                ended = error
-            except TransientError as error:
-                ended = Failure("unavailable", str(error))
+            except (Refused, TransientError) as error:
+                ended = refusal_of(error)
             except TimeoutError:
-                ended = Failure("slow", f"the call's message was not there after {self._timeout:g} s")
+                ended = Refused("slow", f"the call's message was not there after {self._timeout:g} s")
             except StopAsyncIteration:
-                ended = Failure("invalid", "the call has no message")
-            return await ended.end(context)
+                ended = Refused("invalid", "the call has no message")
+            return await end(context, ended)
 
         async def one(requests: AsyncIterator[bytes], context: Context) -> Any:
             await checked(context)

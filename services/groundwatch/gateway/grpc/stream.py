@@ -7,9 +7,10 @@ from functools import partial
 from groundwatch.gateway.callers import Caller
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
-from groundwatch.gateway.grpc.messages import Failure, failure_of, result, submission
+from groundwatch.gateway.grpc.messages import result, submission
 from groundwatch.gateway.intake import window
-from groundwatch.gateway.intake.results import Recorded, Refused
+from groundwatch.gateway.intake.results import Recorded
+from groundwatch.gateway.refusals import Refused
 from groundwatch.runtime.delivery.bus import Receipt
 
 TOGETHER = 256
@@ -34,10 +35,10 @@ class Stream(window.Window):
         self._taken = 0
         self._all = False
         self._reader: asyncio.Task[None] | None = None
-        self._failure: Failure | None = None
+        self._ended_by: Refused | None = None
 
-    async def run(self, requests: AsyncIterator[pb.SubmitStreamRequest | Failure], write: Write) -> None:
-        """Until the client has sent all and every result is written. Raises `Failure`."""
+    async def run(self, requests: AsyncIterator[pb.SubmitStreamRequest | Refused], write: Write) -> None:
+        """Until the client has sent all and every result is written. Raises `Refused`."""
         self._reader = asyncio.create_task(self._read(requests), name="grpc-submit-stream")
         try:
             await self._acknowledge(write)
@@ -45,22 +46,22 @@ class Stream(window.Window):
                 await self._reader
         finally:
             self._reader.cancel()
-        if self._failure is None and self.given_up is not None:
-            self._failure = failure_of(self.given_up)
-        if self._failure is not None:
-            raise self._failure
+        if self._ended_by is None and self.given_up is not None:
+            self._ended_by = self.given_up
+        if self._ended_by is not None:
+            raise self._ended_by
 
     def close(self) -> None:
         """Take nothing more; what is in the air is still acknowledged."""
-        self._failure = Failure("unavailable", "the gateway is going down; send the rest again")
+        self._ended_by = Refused("unavailable", "the gateway is going down; send the rest again")
         if self._reader is not None:
             self._reader.cancel()
 
-    async def _read(self, requests: AsyncIterator[pb.SubmitStreamRequest | Failure]) -> None:
+    async def _read(self, requests: AsyncIterator[pb.SubmitStreamRequest | Refused]) -> None:
         try:
             async for request in requests:
-                if isinstance(request, Failure):
-                    self._failure = request
+                if isinstance(request, Refused):
+                    self._ended_by = request
                     return
                 for sent in request.responses:
                     self._taken += 1

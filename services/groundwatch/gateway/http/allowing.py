@@ -6,16 +6,17 @@ from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from groundwatch.gateway.access.roles import ROUTES, Need, needs_of
-from groundwatch.gateway.callers import Caller, NotAllowed
+from groundwatch.gateway.callers import Caller
+from groundwatch.gateway.refusals import Refused
 
 
 def may_call(scope: Scope, need: Need | None) -> None:
-    """Raises `NotAllowed` where the caller may not; with None whoever is known may."""
+    """Raises `Refused` where the caller may not; with None whoever is known may."""
     scope["state"]["need"] = need
     if need is not None and need.role == "anybody":
         return
-    found: Caller | NotAllowed = scope["state"]["caller"]
-    if isinstance(found, NotAllowed):
+    found: Caller | Refused = scope["state"]["caller"]
+    if isinstance(found, Refused):
         raise found
     if need is not None:
         found.check(need)

@@ -14,7 +14,8 @@ from groundwatch.gateway.answers.search import AnswerPage
 from groundwatch.gateway.callers import Caller
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.middleware import caller_of
-from groundwatch.gateway.http.replies import json, problem
+from groundwatch.gateway.http.replies import json
+from groundwatch.gateway.refusals import Refused
 from groundwatch.reporting.answers import MOST, AnswerQuery, TooSlow, WrongFilter, read_cursor, read_query
 
 OWN = ("badness", "doubt", "moment", "stream", "sequence")
@@ -34,9 +35,9 @@ class AnswerRoutes:
             query = query_of(request, caller)
             page = await search(self._core, query, request)
         except TooSlow as error:
-            return problem(503, str(error), reason="too_slow")
+            raise Refused("too_slow", str(error)) from error
         except WrongFilter as error:
-            return problem(422, str(error), field=error.field)
+            raise Refused("invalid", str(error), field=error.field) from error
         told = {
             "answers": [_plain(hit, caller) for hit in page.hits],
             "cursor": page.cursor,
@@ -47,7 +48,7 @@ class AnswerRoutes:
 
 
 def query_of(request: Request, caller: Caller) -> AnswerQuery:
-    """What a request asks for, as far as its caller may. Raises `WrongFilter`, `NotAllowed`."""
+    """What a request asks for, as far as its caller may. Raises `WrongFilter`, `Refused`."""
     query = read_query(request.query_params, time.time())
     return msgspec.structs.replace(query, tenant=caller.tenant(query.tenant), run=caller.full_run(query.run))
 

@@ -14,35 +14,28 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from groundwatch.errors import InputError, TransientError
+from groundwatch.errors import GroundwatchError
 from groundwatch.events import DEFAULT_TENANT
 from groundwatch.gateway.access.roles import is_page
-from groundwatch.gateway.callers import Caller, Filter, NotAllowed
+from groundwatch.gateway.callers import Caller, Filter
 from groundwatch.gateway.core import GatewayCore, confirm, look_up
 from groundwatch.gateway.http.allowing import allowed, known_alone
 from groundwatch.gateway.http.answers import AnswerRoutes
-from groundwatch.gateway.http.bodies import Receiving, SlowSender, TooLarge, body_of, share_of
+from groundwatch.gateway.http.bodies import Receiving, body_of, share_of
 from groundwatch.gateway.http.litellm import LiteLlmRoutes
 from groundwatch.gateway.http.login import LoginRoutes
 from groundwatch.gateway.http.middleware import AuthMiddleware, Guard, caller_of
-from groundwatch.gateway.http.replies import (
-    json,
-    media_type,
-    problem,
-    refused,
-    when_http,
-    when_not_now,
-    when_wrong,
-)
+from groundwatch.gateway.http.replies import check_encoding, json, media_type, when_http, when_refused
 from groundwatch.gateway.http.review import ReviewRoutes
 from groundwatch.gateway.intake.admission import IMAGES
-from groundwatch.gateway.intake.results import RETRY_AFTER, Refused, bounded
+from groundwatch.gateway.intake.results import bounded
 from groundwatch.gateway.intake.submissions import DIGEST, Submission, read_question, read_submission
-from groundwatch.gateway.intake.window import Bulk, CutShort
+from groundwatch.gateway.intake.window import Bulk
 from groundwatch.gateway.otlp.http import OtlpRoutes
 from groundwatch.gateway.otlp.receiver import Receiver
 from groundwatch.gateway.pages.rendering import Pages
 from groundwatch.gateway.pages.routes import PageRoutes
+from groundwatch.gateway.refusals import Refused
 from groundwatch.records import Limits
 from groundwatch.runtime.security.same_origin import SameOrigin
 from groundwatch.runtime.stores.losses import MAX_REPORT, REASONS, put_report, read_report
@@ -95,11 +88,8 @@ class HttpApi:
             routes=allowed(self.routes()),
             exception_handlers={
                 HTTPException: when_http,
-                NotAllowed: self._login.when_not_allowed,
-                InputError: when_wrong,
-                TransientError: when_not_now,
-                SlowSender: when_not_now,
-                CutShort: when_not_now,
+                Refused: self._login.when_refused,
+                GroundwatchError: when_refused,
             },
         )
         app.router.redirect_slashes = False
@@ -141,23 +131,21 @@ class HttpApi:
         ]
 
     async def post_responses(self, request: Request) -> Response:
-        if encoding := request.headers.get("content-encoding", "").lower().replace("identity", ""):
-            return problem(415, f"Content-Encoding {encoding} is not read; send it uncompressed")
+        check_encoding(request)
         kind = media_type(request)
         if kind in NDJSON:
             bulk = Bulk(self._core, caller_of(request), share_of(request).hold)
             summary = await bulk.read(request.stream())
             return json(summary, headers={"Retry-After": str(bulk.retry_after)} if bulk.retry_after else None)
         if kind != "application/json":
-            return problem(
-                415, "send application/json for one response, application/x-ndjson for one on each line"
-            )
+            message = "send application/json for one response, application/x-ndjson for one on each line"
+            raise Refused("media_type", message)
         return await self._record(request, read_submission)
 
     async def post_question(self, request: Request) -> Response:
         """A question for a model under test; its answer is recorded and judged under the same id."""
         if media_type(request) != "application/json":
-            return problem(415, "send application/json")
+            raise Refused("media_type", "send application/json")
         return await self._record(request, read_question)
 
     async def _record(
@@ -165,13 +153,11 @@ class HttpApi:
     ) -> Response:
         if (traces := self._core.bus.traces) is not None:
             traces.received(request.headers.get(HEADER_TRACE, ""))
-        body = await body_of(request, self._bounds.line)
-        if isinstance(body, TooLarge):
-            message = f"the body has more than {body.limit} bytes"
-            return refused(self._core.intake.refuse(Refused(reason="too_large", message=message)))
+        with self._core.intake.counting():
+            body = await body_of(request, self._bounds.line)
         ended = await self._core.record(lambda: read(body, self._bounds, caller_of(request)))
         if isinstance(ended, Refused):
-            return refused(ended)
+            raise ended
         return json(ended, 202 if ended.status == "recorded" else 200)
 
     async def get_response(self, request: Request) -> Response:
@@ -179,26 +165,28 @@ class HttpApi:
         tenant = caller_of(request).tenant(request.query_params.get("tenant", "")) or "default"
         found = await look_up(self._core.bus, tenant, name)
         if found is None:
-            return problem(404, f"no response '{name}' of tenant '{tenant}' is recorded")
+            raise Refused("not_found", f"no response '{name}' of tenant '{tenant}' is recorded")
         return json(found)
 
     async def post_image(self, request: Request) -> Response:
         """Store an image, sent as it is or in a multipart form."""
-        kind = media_type(request)
-        if kind == "multipart/form-data":
-            data = await self._form_image(request)
-        elif kind.startswith("image/") or kind == "application/octet-stream":
-            data = await body_of(request, self._core.settings.intake.max_image_bytes)
-        else:
-            return problem(415, "send the bytes of the image as image/*, or a multipart form with one file")
-        if isinstance(data, TooLarge):
+        kind, limit = media_type(request), self._core.settings.intake.max_image_bytes
+        try:
+            if kind == "multipart/form-data":
+                data = await self._form_image(request, limit)
+            elif kind.startswith("image/") or kind == "application/octet-stream":
+                data = await body_of(request, limit)
+            else:
+                message = "send the bytes of the image as image/*, or a multipart form with one file"
+                raise Refused("media_type", message)
+        except Refused as error:
+            if error.reason != "too_large":
+                raise
             self._core.metrics.images.labels("refused").inc()
-            return problem(413, f"image is larger than {data.limit} bytes")
-        if isinstance(data, Response):
-            return data
+            raise Refused("too_large", f"image is larger than {limit} bytes") from error
         caller = caller_of(request)
         if over := await self._core.admission.admit(caller.only or DEFAULT_TENANT, IMAGES):
-            return refused(self._core.intake.refuse(over))
+            raise self._core.intake.refuse(over)
         async with bounded():
             image = await self._core.intake.attachments.store(data, caller.sender)
         # Not 201 for a new one: whether anybody has sent this image before is nobody's business.
@@ -211,7 +199,7 @@ class HttpApi:
             async with bounded():
                 data, media_type = await self._core.store.load(digest if DIGEST.match(digest) else "none")
         except LookupError:
-            return problem(404, f"no image '{digest}' is stored")
+            raise Refused("not_found", f"no image '{digest}' is stored") from None
         share_of(request).hold(len(data))
         headers = {
             # Not `public`: what is between us and a caller with a token must not keep it for others.
@@ -225,12 +213,9 @@ class HttpApi:
 
     async def post_losses(self, request: Request) -> Response:
         """How many responses a sender has lost before they came here: counts, told as often as one likes."""
-        body = await body_of(request, MAX_REPORT)
-        if isinstance(body, TooLarge):
-            return problem(413, f"the body has more than {body.limit} bytes", reason="too_large")
-        report = read_report(body)
+        report = read_report(await body_of(request, MAX_REPORT))
         if isinstance(report, str):
-            return problem(422, report, reason="invalid")
+            raise Refused("invalid", report)
         caller = caller_of(request)
         async with bounded():
             lost, recorded = await confirm(self._core, caller, report)
@@ -245,11 +230,10 @@ class HttpApi:
         # A browser that reconnects asks the same address again: the header knows better than `since`.
         since = request.headers.get("last-event-id") or query.get("since") or ""
         if since and not (since.isascii() and since.isdigit() and len(since) < 19):
-            return problem(422, "is not the sequence of an event", field="since")
+            raise Refused("invalid", "is not the sequence of an event", field="since")
         most = self._core.settings.http.watchers
         if self._watching >= most:
-            headers = {"Retry-After": str(RETRY_AFTER)}
-            return problem(503, f"{most} others watch already", headers=headers, reason="unavailable")
+            raise Refused("watchers", f"{most} others watch already")
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         if request.method == "HEAD":
             # Its answer has no body, and ends: else the connection would wait for the end of the stream.
@@ -263,9 +247,7 @@ class HttpApi:
         self._watching -= 1
 
     async def report(self, request: Request) -> Response:
-        told = await self._core.live.report()
-        await self._core.corrections.add_to(told["alarms"], self._core.live.raised)
-        return json(told, headers={"Cache-Control": "no-store"})
+        return json(await self._core.report(), headers={"Cache-Control": "no-store"})
 
     async def alarms(self, request: Request) -> Response:
         """Which model got worse, in which category, since when, and whether second opinions say so too; and
@@ -274,11 +256,8 @@ class HttpApi:
         await self._core.corrections.add_to(told["alarms"], self._core.live.raised)
         return json(told, headers={"Cache-Control": "no-store"})
 
-    async def _form_image(self, request: Request) -> bytes | TooLarge | Response:
-        limit = self._core.settings.intake.max_image_bytes
+    async def _form_image(self, request: Request, limit: int) -> bytes:
         body = await body_of(request, limit + FORM_SLACK)
-        if isinstance(body, TooLarge):
-            return TooLarge(limit)
 
         async def parts() -> AsyncGenerator[bytes, None]:
             yield body
@@ -287,15 +266,17 @@ class HttpApi:
             form = await MultiPartParser(request.headers, parts(), max_files=1, max_fields=8).parse()
         except (MultiPartException, LookupError, ValueError) as error:
             # The last two: a character set that there is not, or text that is none in it.
-            return problem(422, f"not a form with one image: {error}")
+            raise Refused("invalid", f"not a form with one image: {error}") from error
         try:
             files = [item for item in form.values() if isinstance(item, UploadFile)]
             if len(files) != 1:
-                return problem(422, "the form has no file", field="image")
+                raise Refused("invalid", "the form has no file", field="image")
             data = await files[0].read(limit + 1)
         finally:
             await form.close()
-        return TooLarge(limit) if len(data) > limit else data
+        if len(data) > limit:
+            raise Refused("too_large", "")
+        return data
 
 
 async def _pieces(data: bytes) -> AsyncIterator[bytes]:

@@ -3,34 +3,30 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator
+from typing import TypeVar
 from urllib.parse import parse_qs
 
 import msgspec
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from groundwatch.errors import InputError, TransientError
+from groundwatch.errors import UNDECODED, InputError
+from groundwatch.gateway.refusals import Refused
 
-MAX_FORM = 64 * 1024
-"""Bytes of a form that are read, also before it is known whether it comes from a page of ours."""
+MAX_FORM, MAX_JSON = 64 * 1024, 512 * 1024
 
-
-class TooLarge(msgspec.Struct, frozen=True):
-    """A body, or a line of one, beyond its limit in bytes."""
-
-    limit: int
+T = TypeVar("T")
 
 
-async def read_body(
-    chunks: AsyncIterator[bytes], limit: int, hold: Callable[[int], None]
-) -> bytes | TooLarge:
-    """The whole body, or that it is too large, told as soon as it is known. `hold` is told what is held."""
+async def read_body(chunks: AsyncIterator[bytes], limit: int, hold: Callable[[int], None]) -> bytes:
+    """The whole body. Raises `Refused` for more than `limit` bytes, as soon as it is known. `hold` is told
+    what is held."""
     held: list[bytes] = []
     size = 0
     async for chunk in chunks:
         size += len(chunk)
         if size > limit:
-            return TooLarge(limit)
+            raise _too_large(limit)
         hold(size)
         held.append(chunk)
     return b"".join(held)
@@ -52,13 +48,13 @@ class Lines:
     def held(self) -> int:
         return self._size if self._size <= self._limit else 0
 
-    def feed(self, chunk: bytes) -> Iterator[tuple[int, bytes | TooLarge]]:
+    def feed(self, chunk: bytes) -> Iterator[tuple[int, bytes | Refused]]:
         *ended, rest = chunk.split(b"\n")
         for piece in ended:
             yield from self._end(piece)
         self._hold(rest)
 
-    def finish(self) -> Iterator[tuple[int, bytes | TooLarge]]:
+    def finish(self) -> Iterator[tuple[int, bytes | Refused]]:
         if self._size:
             yield from self._end(b"")
 
@@ -68,7 +64,7 @@ class Lines:
         if self._size > self._limit:
             self._pieces.clear()
 
-    def _end(self, piece: bytes) -> Iterator[tuple[int, bytes | TooLarge]]:
+    def _end(self, piece: bytes) -> Iterator[tuple[int, bytes | Refused]]:
         self._hold(piece)
         self.number += 1
         size, line = self._size, b"".join(self._pieces)
@@ -76,17 +72,9 @@ class Lines:
         if self.number == 1:
             line = line.removeprefix(b"\xef\xbb\xbf")
         if size > self._limit:
-            yield self.number, TooLarge(self._limit)
+            yield self.number, Refused("too_large", f"the line has more than {self._limit} bytes")
         elif line.strip():
             yield self.number, line
-
-
-class SlowSender(Exception):
-    """A sender that does not bring what it has announced; the request ends with 408."""
-
-
-class TooMuchHeld(TransientError):
-    """What all requests together hold has come to its bound: this one is to come again."""
 
 
 class Held:
@@ -105,16 +93,18 @@ class Share:
         self._held = 0
 
     def hold(self, size: int) -> None:
-        """Hold `size` bytes from now on, and no longer what was held. Raises `TooMuchHeld`."""
+        """Hold `size` bytes from now on, and no longer what was held. Raises `Refused`."""
         self.expect(size - self._held)
         self._all.held += size - self._held
         self._held = size
 
     def expect(self, size: int) -> None:
-        """Raises `TooMuchHeld` when there would be no room for so many more bytes now."""
+        """Raises `Refused` when there would be no room for so many more bytes now."""
         held, limit = self._all.held, self._all.limit
         if size > 0 and held + size > limit:
-            raise TooMuchHeld(f"requests hold {held:,} bytes already, of at most {limit:,} together")
+            raise Refused(
+                "unavailable", f"requests hold {held:,} bytes already, of at most {limit:,} together"
+            )
 
 
 @contextlib.contextmanager
@@ -160,7 +150,7 @@ class Receiving:
                     more = bool(message.get("more_body", False))
                 if message is None or waited >= self._timeout:
                     if got < self._least:
-                        raise SlowSender(f"the body came too slowly: {got} bytes in {self._timeout:g} s")
+                        raise Refused("slow", f"the body came too slowly: {got} bytes in {self._timeout:g} s")
                     waited, got = 0.0, 0
                 if message is not None:
                     return message
@@ -176,23 +166,33 @@ def share_of(request: Request) -> Share:
     return share
 
 
-async def body_of(request: Request, limit: int) -> bytes | TooLarge:
-    """The whole body of a request, held as its share."""
+async def body_of(request: Request, limit: int) -> bytes:
+    """The whole body of a request, held as its share. Raises `Refused`."""
     length, share = request.headers.get("content-length", ""), share_of(request)
     declared = int(length) if length.isascii() and length.isdigit() else 0
     if declared > limit:
-        return TooLarge(limit)
+        raise _too_large(limit)
     share.expect(declared)
     return await read_body(request.stream(), limit, share.hold)
+
+
+async def json_of(request: Request, form: type[T], limit: int = MAX_JSON) -> T:
+    """The body as this form, none as an empty one. Raises `Refused`."""
+    try:
+        return msgspec.json.decode(await body_of(request, limit) or b"{}", type=form)
+    except UNDECODED as error:
+        raise Refused("invalid", str(error)) from error
 
 
 async def form_of(request: Request) -> dict[str, str]:
     """The fields of a form of ours. Raises `InputError` for one that is none."""
     body = await body_of(request, MAX_FORM)
-    if isinstance(body, TooLarge):
-        raise InputError(f"a form has at most {body.limit:,} bytes")
     try:
         fields = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=100)
     except ValueError:
         raise InputError("a form has at most 100 fields") from None
     return {name: values[-1].strip() for name, values in fields.items()}
+
+
+def _too_large(limit: int) -> Refused:
+    return Refused("too_large", f"the body has more than {limit} bytes")

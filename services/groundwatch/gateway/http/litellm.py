@@ -14,12 +14,13 @@ from groundwatch.conversations.litellm import read_call
 from groundwatch.counting import MOST_VALUES, TooLong, count_values, has_more_values
 from groundwatch.errors import UNDECODED
 from groundwatch.gateway.core import GatewayCore
-from groundwatch.gateway.http.bodies import TooLarge, body_of
+from groundwatch.gateway.http.bodies import body_of
 from groundwatch.gateway.http.middleware import caller_of
-from groundwatch.gateway.http.replies import json, one_line, problem
+from groundwatch.gateway.http.replies import json
 from groundwatch.gateway.intake.logged import NOT_LOST
-from groundwatch.gateway.intake.results import Recorded, Refused
+from groundwatch.gateway.intake.results import Recorded
 from groundwatch.gateway.intake.window import MAX_ERRORS
+from groundwatch.gateway.refusals import Refused, one_line
 
 MOST_RECORDS = 10_000
 MOST_TOGETHER = 1_000_000
@@ -43,12 +44,10 @@ class LiteLlmRoutes:
         """
         logged, caller = self._core.logged, caller_of(request)
         body = await body_of(request, self._core.settings.logged_calls.max_batch)
-        if isinstance(body, TooLarge):
-            return problem(413, f"the body has more than {body.limit} bytes", reason="too_large")
         try:
             calls, ignored = await self._core.threads.run(caller.sender, _read_calls, body)
         except TooLong as error:
-            return problem(413, str(error), reason="too_large")
+            raise Refused("too_large", str(error)) from error
         del body
         logged.count("litellm", "ignored", ignored)
         ended = await logged.record_all(calls, caller, "litellm")

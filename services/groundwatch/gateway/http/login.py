@@ -10,11 +10,11 @@ from groundwatch.errors import TransientError
 from groundwatch.gateway.access.access import CALLBACK, Access
 from groundwatch.gateway.access.roles import is_page
 from groundwatch.gateway.access.sessions import LoginRefused, OidcAttempt, Session
-from groundwatch.gateway.callers import NotAllowed
 from groundwatch.gateway.http.bodies import form_of
-from groundwatch.gateway.http.middleware import FORM, READING, known_caller, when_not_allowed
-from groundwatch.gateway.http.replies import media_type
+from groundwatch.gateway.http.middleware import FORM, known_caller
+from groundwatch.gateway.http.replies import READING, media_type, when_refused
 from groundwatch.gateway.pages.rendering import Pages, navigation_of
+from groundwatch.gateway.refusals import Refused
 from groundwatch.runtime.settings.login import LoginSettings
 from groundwatch.runtime.telemetry.logs import logger
 
@@ -52,7 +52,7 @@ class LoginRoutes:
             return self._page(request, goal, f"Log in at {self._settings.url}: here it is without TLS.")
         try:
             session = self._access.log_in(form.get("token", ""))
-        except NotAllowed as error:
+        except Refused as error:
             return self._page(request, goal, f"{error.message[0].upper()}{error.message[1:]}.")
         return self._begun(session, goal)
 
@@ -97,14 +97,14 @@ class LoginRoutes:
         self._access.cookies.clear(response, "session")
         return response
 
-    async def when_not_allowed(self, request: Request, error: Exception) -> Response:
+    async def when_refused(self, request: Request, error: Exception) -> Response:
         """People are sent to the login, or told on a page why not; programs as ever."""
-        assert isinstance(error, NotAllowed)
+        assert isinstance(error, Refused)
         need = getattr(request.state, "need", None)
         if need is None or not need.page or "text/html" not in request.headers.get("accept", ""):
-            return await when_not_allowed(request, error)
+            return await when_refused(request, error)
         if error.reason != "unauthenticated":
-            return self._pages.problem(request, 403, "This is not for you", error.message)
+            return self._pages.refused(request, error)
         # As it was asked for: a decoded path may lead elsewhere.
         path, query = request.scope["raw_path"].decode("latin-1"), request.url.query
         goal = f"{path}?{query}" if query else path

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import msgspec
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect, HTTPConnection, Request
-from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from groundwatch.gateway.access.access import Access
-from groundwatch.gateway.callers import Caller, NotAllowed
-from groundwatch.gateway.http.replies import not_allowed, problem
+from groundwatch.gateway.callers import Caller
+from groundwatch.gateway.http.replies import READING, problem
+from groundwatch.gateway.refusals import Refused
 from groundwatch.runtime.telemetry.logs import logger
 
 LANGFUSE = "/api/public/"
@@ -22,10 +22,6 @@ WITH_PASSWORD = (LANGFUSE, "/v1/cloudevents")
 """The same of those who can only set an address, and put the token there."""
 
 FORM = "application/x-www-form-urlencoded"
-
-READING = frozenset({"GET", "HEAD"})
-BEARER = 'Bearer realm="groundwatch"'
-BASIC = 'Basic realm="groundwatch", charset="UTF-8"'
 
 
 class AuthMiddleware:
@@ -41,7 +37,7 @@ class AuthMiddleware:
             state["in_session"] = False
             try:
                 state["caller"] = self._caller(scope)
-            except NotAllowed as error:
+            except Refused as error:
                 state["caller"] = error
         await self._app(scope, receive, send)
 
@@ -62,9 +58,9 @@ class AuthMiddleware:
 
 
 def caller_of(request: Request) -> Caller:
-    """Who calls. Raises `NotAllowed` where nobody knows, which only happens at what is open to anybody."""
-    caller: Caller | NotAllowed = request.state.caller
-    if isinstance(caller, NotAllowed):
+    """Who calls. Raises `Refused` where nobody knows, which only happens at what is open to anybody."""
+    caller: Caller | Refused = request.state.caller
+    if isinstance(caller, Refused):
         raise caller
     client = request.client
     return msgspec.structs.replace(caller, peer=f"{client.host}:{client.port}" if client else "")
@@ -72,19 +68,7 @@ def caller_of(request: Request) -> Caller:
 
 def known_caller(request: Request) -> Caller | None:
     """Who calls, or None where nobody knows."""
-    return None if isinstance(request.state.caller, NotAllowed) else caller_of(request)
-
-
-async def when_not_allowed(request: Request, error: Exception) -> Response:
-    assert isinstance(error, NotAllowed)
-    headers = None
-    if error.reason == "unauthenticated":
-        # A browser then asks its user, but not for what a page of ours loads; whoever writes must say who
-        # they are by themselves.
-        mode = request.headers.get("sec-fetch-mode", "navigate")
-        ways = (BASIC, BEARER) if request.method in READING and mode == "navigate" else (BEARER,)
-        headers = {"WWW-Authenticate": ", ".join(ways)}
-    return not_allowed(error, headers)
+    return None if isinstance(request.state.caller, Refused) else caller_of(request)
 
 
 def _password(encoded: str) -> str:

@@ -1,102 +1,68 @@
 """Replies of the gateway's HTTP API: JSON, and errors as one line of it."""
 
-from typing import Any, Literal
+from typing import Any
 
-import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from groundwatch.gateway.callers import Denial, NotAllowed
-from groundwatch.gateway.http.bodies import SlowSender
-from groundwatch.gateway.intake.results import RETRY_AFTER, OverRate, Reason, Refused
-from groundwatch.gateway.intake.window import CutShort
+from groundwatch.gateway.refusals import Refused, one_line, refusal_of
 from groundwatch.runtime.delivery.bus import ENCODER
 
-STATUS: dict[Reason | Denial | Literal["slow"], int] = {
-    "unauthenticated": 401,
-    "other_tenant": 403,
-    "all_tenants": 403,
-    "role": 403,
-    "elsewhere": 403,
-    "slow": 408,
-    "malformed": 422,
-    "invalid": 422,
-    "too_large": 413,
-    "unknown_protocol": 422,
-    "image": 422,
-    "image_missing": 422,
-    "image_not_allowed": 422,
-    "image_not_fetched": 422,
-    "image_unavailable": 503,
-    "conflict": 409,
-    "erased": 410,
-    "rate_limited": 429,
-    "backlog": 503,
-    "unavailable": 503,
-    "unconfirmed": 503,
-}
+READING = frozenset({"GET", "HEAD"})
+BEARER = 'Bearer realm="groundwatch"'
+BASIC = 'Basic realm="groundwatch", charset="UTF-8"'
 
 
 def media_type(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
+def is_json(request: Request) -> bool:
+    """Whether the same is asked for as JSON that a page shows."""
+    return request.url.path.startswith("/v1/")
+
+
+def check_encoding(request: Request) -> None:
+    """Raises `Refused` for a body that is compressed."""
+    if encoding := request.headers.get("content-encoding", "").lower().replace("identity", ""):
+        message = f"Content-Encoding {encoding} is not read; send it uncompressed"
+        raise Refused("media_type", message)
+
+
 def json(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     return Response(ENCODER.encode(content), status, headers, "application/json")
 
 
-def problem(status: int, message: str, *, headers: dict[str, str] | None = None, **more: Any) -> Response:
+def problem(status: int, message: str, headers: dict[str, str] | None = None, **more: Any) -> Response:
     told = {name: value for name, value in more.items() if value}
     return json({"error": one_line(message), **told}, status, headers)
 
 
-def refused(refusal: Refused) -> Response:
-    return problem(
-        STATUS[refusal.reason],
-        refusal.message,
-        headers={"Retry-After": str(refusal.retry_after)} if refusal.passing else None,
-        reason=refusal.reason,
-        field=refusal.field,
-        id=refusal.id,
-    )
-
-
-def one_line(message: str) -> str:
-    """Without line breaks or other control characters, and not endless."""
-    return " ".join("".join(c if c.isprintable() else " " for c in message).split())[:1000]
-
-
-def not_allowed(error: NotAllowed, headers: dict[str, str] | None = None) -> Response:
-    return problem(
-        STATUS[error.reason], error.message, headers=headers, reason=error.reason, field=error.field
-    )
-
-
-async def when_wrong(request: Request, error: Exception) -> Response:
-    return problem(422, str(error))
-
-
-async def when_not_now(request: Request, error: Exception) -> Response:
-    """A request that is not served now, or not to its end: then with what became of its lines."""
-    summary: dict[str, Any] = {}
-    if isinstance(error, CutShort):
-        summary, error = msgspec.structs.asdict(error.summary), error.why
-    status, reason, headers = STATUS["unavailable"], "unavailable", {"Retry-After": str(RETRY_AFTER)}
-    if isinstance(error, SlowSender):
+async def when_refused(request: Request, error: Exception) -> Response:
+    refused = refusal_of(error)
+    headers = {}
+    if refused.passing:
+        headers["Retry-After"] = str(refused.retry_after)
+    if refused.reason == "slow":
         # What still comes from a slow sender belongs to no request.
-        status, reason, headers = STATUS["slow"], "slow", {"Connection": "close"}
-    elif isinstance(error, OverRate):
-        reason, headers = "rate_limited", {"Retry-After": str(error.after)}
-    return json({"error": one_line(str(error)), "reason": reason, **summary}, status, headers)
+        headers["Connection"] = "close"
+    if refused.reason == "unauthenticated":
+        # A browser then asks its user, but not for what a page of ours loads; whoever writes must say who
+        # they are by themselves.
+        mode = request.headers.get("sec-fetch-mode", "navigate")
+        ways = (BASIC, BEARER) if request.method in READING and mode == "navigate" else (BEARER,)
+        headers["WWW-Authenticate"] = ", ".join(ways)
+    told = {name: getattr(refused, name) for name in ("reason", "field", "id")}
+    return problem(refused.status.http, refused.message, headers, **told, **refused.details)
 
 
 async def when_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     headers = dict(error.headers or {})
     if error.status_code == 404:
-        return problem(404, f"nothing is at {request.url.path}", headers=headers)
+        return problem(404, f"nothing is at {request.url.path}", headers)
     if error.status_code == 405:
         allowed = headers.get("Allow", "another method")
-        return problem(405, f"{request.method} is not for {request.url.path}: use {allowed}", headers=headers)
-    return problem(error.status_code, str(error.detail), headers=headers)
+        return problem(405, f"{request.method} is not for {request.url.path}: use {allowed}", headers)
+    return problem(error.status_code, str(error.detail), headers)

@@ -20,7 +20,7 @@ from groundwatch.annotation.frames import Frames
 from groundwatch.annotation.items import Item, Items
 from groundwatch.annotation.opinions import Opinions, check_opinion, opinion_on
 from groundwatch.annotation.queues import JUDGE, Queues, QueueSpec, check_reviewer, read_spec
-from groundwatch.errors import UNDECODED, HeldByOthers, InputError, UnknownName, UsageError
+from groundwatch.errors import InputError, UnknownName
 from groundwatch.events import (
     Decision,
     FactOpinion,
@@ -29,16 +29,16 @@ from groundwatch.events import (
     ResponseRecorded,
     ResponseScored,
 )
-from groundwatch.gateway.callers import Caller, NotAllowed
+from groundwatch.gateway.callers import Caller
 from groundwatch.gateway.core import GatewayCore
-from groundwatch.gateway.http.bodies import TooLarge, body_of
+from groundwatch.gateway.http.bodies import MAX_JSON, body_of, json_of
 from groundwatch.gateway.http.middleware import caller_of
-from groundwatch.gateway.http.replies import json, problem
+from groundwatch.gateway.http.replies import json
 from groundwatch.gateway.intake.results import bounded
+from groundwatch.gateway.refusals import Refused
 from groundwatch.runtime.delivery.bus import ENCODER, Stored
 from groundwatch.topology import OUTCOMES, RESPONSES, subject_of
 
-MAX_BODY = 512 * 1024
 MAX_FILE = 32 * 1024 * 1024
 MAX_FACTS = 1_000
 GONE = 20
@@ -99,15 +99,8 @@ class ReviewRoutes:
 
     def _answered(self, handle: Any) -> Any:
         async def answered(request: Request) -> Response:
-            try:
-                async with bounded():
-                    answer: Response = await handle(request)
-            except UnknownName as error:
-                return problem(404, str(error))
-            except HeldByOthers as error:
-                return problem(409, str(error), reason="held")
-            except UsageError as error:
-                return problem(422, str(error), reason="invalid", field=next(iter(error.parameters), ""))
+            async with bounded():
+                answer: Response = await handle(request)
             return answer
 
         return answered
@@ -119,10 +112,7 @@ class ReviewRoutes:
 
     async def create(self, request: Request) -> Response:
         caller = caller_of(request)
-        body = await _body(request)
-        if isinstance(body, Response):
-            return body
-        spec = read_spec(body)
+        spec = read_spec(await body_of(request, MAX_JSON))
         tenant = caller.tenant(spec.tenant)
         check_alarm(caller, spec)
         made = await self._queues.create(
@@ -138,14 +128,12 @@ class ReviewRoutes:
         spec = await self._queue(request)
         caller = caller_of(request)
         if caller.only not in (None, spec.tenant):
-            raise NotAllowed("other_tenant", "this queue is about all tenants")
+            raise Refused("other_tenant", "this queue is about all tenants")
         return json(await self._described(await self._queues.close(spec.name), caller))
 
     async def next(self, request: Request) -> Response:
         """The reviewer's next item, with what is to be seen; 204 when there is none."""
-        asked = await _read(request, _Next)
-        if isinstance(asked, Response):
-            return asked
+        asked = await json_of(request, _Next)
         spec, reviewer = await self._reviewed(request, asked.reviewer)
         after = asked.after
         for _ in range(GONE if not spec.closed else 0):
@@ -169,18 +157,14 @@ class ReviewRoutes:
         return json(await self._shown(request, item, reviewer))
 
     async def draft(self, request: Request) -> Response:
-        said = await _read(request, _Draft)
-        if isinstance(said, Response):
-            return said
+        said = await json_of(request, _Draft)
         spec, reviewer = await self._reviewed(request, said.reviewer)
         item = await self._found(request, spec)
         held = await self._items.save_draft(spec.name, item.key, reviewer, said.draft)
         return json({"held_until": held.held_by.get(reviewer, 0.0)})
 
     async def release(self, request: Request) -> Response:
-        said = await _read(request, _Next)
-        if isinstance(said, Response):
-            return said
+        said = await json_of(request, _Next)
         spec, reviewer = await self._reviewed(request, said.reviewer)
         item = await self._found(request, spec)
         await self._items.release(spec.name, item.key, reviewer)
@@ -188,9 +172,7 @@ class ReviewRoutes:
 
     async def opinion(self, request: Request) -> Response:
         """Give it; the answer has what the judge said, and on how many facts it says the same."""
-        said = await _read(request, _Opinion)
-        if isinstance(said, Response):
-            return said
+        said = await json_of(request, _Opinion)
         spec, reviewer = await self._reviewed(request, said.reviewer)
         item = await self._found(request, spec)
         outcome = await self._outcome(item)
@@ -221,7 +203,7 @@ class ReviewRoutes:
         query = request.query_params
         form = query.get("format", "opinions").replace("jsonl", "opinions")
         if form not in get_args(Format):
-            return problem(422, f"is none of {', '.join(get_args(Format))}", field="format")
+            raise Refused("invalid", f"is none of {', '.join(get_args(Format))}", field="format")
         caller = caller_of(request)
         tenant = caller.tenant(query.get("tenant", ""))
         own = {spec.name for spec in await self._queues.list() if caller.only in (None, spec.tenant)}
@@ -244,15 +226,13 @@ class ReviewRoutes:
     async def take(self, request: Request) -> Response:
         """A file of opinions or verdicts: nothing of it is taken unless every line can be."""
         caller = caller_of(request)
-        body = await _body(request, MAX_FILE)
-        if isinstance(body, Response):
-            return body
+        body = await body_of(request, MAX_FILE)
         reviewer = _name(caller, request.query_params.get("reviewer", ""))
 
         def allowed(tenant: str, by: str) -> None:
             caller.tenant(tenant)
             if caller.only is not None and by.startswith(JUDGE):
-                raise NotAllowed("role", "what judges say is taken from who may act for all tenants alone")
+                raise Refused("role", "what judges say is taken from who may act for all tenants alone")
 
         given = await opinions_in(self._core.bus, body, reviewer, allowed)
         new = 0
@@ -267,11 +247,11 @@ class ReviewRoutes:
         return spec
 
     async def _reviewed(self, request: Request, said: str) -> tuple[QueueSpec, str]:
-        """The queue, and who reviews it. Raises `NotAllowed` for who is not among those it is assigned to."""
+        """The queue, and who reviews it. Raises `Refused` for who is not among those it is assigned to."""
         spec = await self._queue(request)
         reviewer = _name(caller_of(request), said)
         if spec.assigned and reviewer not in spec.assigned:
-            raise NotAllowed("role", f"queue '{spec.name}' is assigned to others")
+            raise Refused("role", f"queue '{spec.name}' is assigned to others")
         return spec, reviewer
 
     async def _found(self, request: Request, spec: QueueSpec) -> Item:
@@ -361,9 +341,9 @@ def may_see(caller: Caller, spec: QueueSpec) -> bool:
 
 
 def check_alarm(caller: Caller, spec: QueueSpec) -> None:
-    """Raises `NotAllowed` where a tenant would learn of an alarm, which is about all tenants."""
+    """Raises `Refused` where a tenant would learn of an alarm, which is about all tenants."""
     if caller.only is not None and spec.alarm:
-        raise NotAllowed("all_tenants", "alarms are about all tenants, and this token is good for one alone")
+        raise Refused("all_tenants", "alarms are about all tenants, and this token is good for one alone")
 
 
 def _name(caller: Caller, said: str) -> str:
@@ -394,21 +374,3 @@ def _compared(facts: Sequence[FactOpinion], outcome: ResponseScored) -> dict[str
         for at, claim in enumerate(outcome.claims)
     ]
     return {"judged": judged, "agreement": {"same": sum(both), "compared": len(both)}}
-
-
-async def _body(request: Request, limit: int = MAX_BODY) -> bytes | Response:
-    body = await body_of(request, limit)
-    if isinstance(body, TooLarge):
-        return problem(413, f"the body has more than {body.limit} bytes", reason="too_large")
-    return body
-
-
-async def _read(request: Request, form: Any) -> Any:
-    """The body as this form, none as an empty one; or the answer to one that is not."""
-    body = await _body(request)
-    if isinstance(body, Response):
-        return body
-    try:
-        return msgspec.json.decode(body or b"{}", type=form)
-    except UNDECODED as error:
-        return problem(422, str(error), reason="invalid")

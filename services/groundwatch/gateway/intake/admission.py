@@ -15,7 +15,7 @@ import nats.js.errors
 from nats.js.kv import KeyValue
 
 from groundwatch.errors import UNDECODED
-from groundwatch.gateway.intake.results import Refused
+from groundwatch.gateway.refusals import Refused
 from groundwatch.keys import digest
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import FAULTS

@@ -9,7 +9,7 @@ knows.
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, get_args
 
 import msgspec
@@ -22,8 +22,9 @@ from groundwatch.gateway.budgets.budgets import OVER_BUDGET, Budgets, Decided, H
 from groundwatch.gateway.fetching.fetcher import Fetcher
 from groundwatch.gateway.intake.known_ids import KnownIds
 from groundwatch.gateway.intake.left_out import LeftOut
-from groundwatch.gateway.intake.results import Reason, Recorded, Refused, bounded
+from groundwatch.gateway.intake.results import Recorded, bounded
 from groundwatch.gateway.intake.submissions import Attachments, Submission
+from groundwatch.gateway.refusals import Reason, Refused
 from groundwatch.keys import bare_key, in_partition
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import Stage
@@ -334,6 +335,15 @@ class Intake:
     def is_unsure(self, key: str) -> bool:
         """Whether a response may be on its way into the stream yet."""
         return time.monotonic() - self._unsure.get(key, -UNSURE_SECONDS) < UNSURE_SECONDS
+
+    @contextlib.contextmanager
+    def counting(self) -> Iterator[None]:
+        """Counts the refusal that the block raises."""
+        try:
+            yield
+        except Refused as error:
+            self.refuse(error)
+            raise
 
     def refuse(self, refused: Refused) -> Refused:
         self._metrics.refused.labels(refused.reason).inc()

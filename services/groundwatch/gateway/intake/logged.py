@@ -15,12 +15,12 @@ from groundwatch.conversations.conversation import (
     ImageUrl,
     Unreadable,
 )
-from groundwatch.errors import TransientError
 from groundwatch.events import ResponseRecorded
 from groundwatch.gateway.callers import Caller
 from groundwatch.gateway.intake.left_out import LeftOut, note_on
-from groundwatch.gateway.intake.results import OverRate, Recorded, Refused
+from groundwatch.gateway.intake.results import Recorded
 from groundwatch.gateway.intake.submissions import Submission, attachment_of
+from groundwatch.gateway.refusals import Refused
 from groundwatch.keys import digest
 from groundwatch.records import Described, Limits, check_record, shortened
 from groundwatch.runtime.telemetry.logs import logger
@@ -222,7 +222,7 @@ class LoggedCalls:
     ) -> list[Recorded | Refused]:
         """How each of them ended, in order.
 
-        Raises `TransientError` when one was not recorded for no fault of its own: all are to come again.
+        Raises `Refused` when one was not recorded for no fault of its own: all are to come again.
         """
         passing: list[Refused] = []
         ended: list[Recorded | Refused] = [Refused(reason="unavailable", message="not recorded")] * len(calls)
@@ -250,8 +250,7 @@ class LoggedCalls:
                 if isinstance(one, Refused) and one.passing:
                     await record(number)
         if passing:
-            first = passing[0]
-            raise OverRate(first) if first.reason == "rate_limited" else TransientError(first.message)
+            raise passing[0]
         return ended
 
     def count(self, source: Source, result: Result, times: int = 1) -> None:

@@ -19,7 +19,7 @@ from groundwatch.errors import ImageError, InputError, TransientError
 from groundwatch.events import ResponseRecorded, Strategy
 from groundwatch.gateway.callers import Caller
 from groundwatch.gateway.fetching.fetcher import Fetcher
-from groundwatch.gateway.intake.results import Reason, Refused
+from groundwatch.gateway.refusals import Reason, Refused
 from groundwatch.records import (
     Described,
     Limits,
@@ -184,7 +184,7 @@ def _submission(
     for image in map(_attachment, brought, count(), repeat(left_out is not None)):
         if isinstance(image, Refused):
             if left_out is None or not image.left_out:
-                return msgspec.structs.replace(image, id=name)
+                return image.but(id=name)
             left_out = (*left_out, image.left_out)
         else:
             given.append(image)
@@ -209,7 +209,7 @@ def _attachment(
         return read
     image = image_of(given) if isinstance(given, str) else None
     if image is None or isinstance(image, str):
-        return msgspec.structs.replace(read, left_out=image or "image_format")
+        return read.but(left_out=image or "image_format")
     return attachment_of(image)
 
 
@@ -351,7 +351,7 @@ class Attachments:
                 raise
             # Not asked again at once: what is elsewhere is not helped by that.
             refused = wrong_image(index, str(error), name, "image_unavailable", NOT_THERE)
-            return msgspec.structs.replace(refused, lasting=True)
+            return refused.but(lasting=True)
 
     def _decode(self, given: Encoded) -> bytes:
         limit = self._limits.max_image_bytes

@@ -15,10 +15,11 @@ import msgspec
 
 from groundwatch.gateway.callers import Caller
 from groundwatch.gateway.core import GatewayCore
-from groundwatch.gateway.http.bodies import Lines, SlowSender, TooLarge, TooMuchHeld
+from groundwatch.gateway.http.bodies import Lines
 from groundwatch.gateway.intake.intake import RETRY_SECONDS, Ready
-from groundwatch.gateway.intake.results import ANSWER_SECONDS, Recorded, Refused
+from groundwatch.gateway.intake.results import ANSWER_SECONDS, Recorded
 from groundwatch.gateway.intake.submissions import Submission, read_submission
+from groundwatch.gateway.refusals import Refused
 from groundwatch.runtime.delivery.bus import Receipt, wait_acks
 
 TURN_SECONDS = 0.02
@@ -74,7 +75,7 @@ class Window:
         if not isinstance(submission, Refused):
             response = submission.response
             if over := await self._core.admission.admit(response.tenant):
-                submission = msgspec.structs.replace(over, id=response.id)
+                submission = over.but(id=response.id)
         if isinstance(submission, Refused):
             await self.refused(number, submission)
             return
@@ -196,15 +197,6 @@ class Summary(msgspec.Struct, kw_only=True):
     errors: list[LineError] = []
 
 
-class CutShort(Exception):
-    """A bulk request that was not read to its end, and why; what was read is counted in `summary`."""
-
-    def __init__(self, summary: Summary, why: Exception) -> None:
-        super().__init__(str(why))
-        self.summary = summary
-        self.why = why
-
-
 class Bulk(Window):
     def __init__(self, core: GatewayCore, caller: Caller, hold: Callable[[int], None]) -> None:
         """`hold` is told how many bytes it holds."""
@@ -217,7 +209,7 @@ class Bulk(Window):
     async def read(self, chunks: AsyncIterator[bytes]) -> Summary:
         """Record every line. However the sending ends, what was sent in full is recorded.
 
-        Raises `CutShort` when it did not come to its end.
+        Raises `Refused`, with the summary in its details, when it did not come to its end.
         """
         with self._core.reading():
             return await self._read(chunks)
@@ -231,19 +223,19 @@ class Bulk(Window):
                 self._hold(lines.held + self._held)
             for number, line in lines.finish():
                 await self._take(number, line)
-        except (SlowSender, TooMuchHeld) as error:
+        except Refused as error:
             await self.drain()
             if self.summary.retry_from is None:
                 self.summary.retry_from = lines.number + 1
-            raise CutShort(self.summary, error) from error
+            error.details = msgspec.structs.asdict(self.summary)
+            raise
         finally:
             await self.drain()
         return self.summary
 
-    async def _take(self, number: int, line: bytes | TooLarge) -> None:
-        if isinstance(line, TooLarge):
-            message = f"the line has more than {line.limit} bytes"
-            await self.refused(number, Refused(reason="too_large", message=message))
+    async def _take(self, number: int, line: bytes | Refused) -> None:
+        if isinstance(line, Refused):
+            await self.refused(number, line)
         else:
             await self.put(number, len(line), partial(read_submission, line, self._bounds, self._caller))
 

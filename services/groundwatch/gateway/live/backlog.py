@@ -8,7 +8,7 @@ from typing import Protocol
 import msgspec
 import nats.js.errors
 
-from groundwatch.gateway.intake.results import Refused
+from groundwatch.gateway.refusals import Refused
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import FAULTS
 from groundwatch.runtime.services.tasks import SupervisedTask

@@ -16,12 +16,12 @@ from groundwatch.counting import TooLong
 from groundwatch.errors import InputError, TransientError
 from groundwatch.gateway.callers import Caller
 from groundwatch.gateway.core import GatewayCore
-from groundwatch.gateway.http.bodies import TooLarge, body_of, share_of
+from groundwatch.gateway.http.bodies import body_of, share_of
 from groundwatch.gateway.http.middleware import caller_of
-from groundwatch.gateway.http.replies import media_type, one_line, problem
-from groundwatch.gateway.intake.results import RETRY_AFTER, OverRate
+from groundwatch.gateway.http.replies import media_type
 from groundwatch.gateway.otlp.decoding import JSON, PROTOBUF, decompressed, read_request, weigh
 from groundwatch.gateway.otlp.receiver import Receiver
+from groundwatch.gateway.refusals import Refused, one_line, refusal_of
 
 R = TypeVar("R", ExportTraceServiceRequest, ExportLogsServiceRequest)
 
@@ -52,14 +52,14 @@ class OtlpRoutes:
         return await self._answered(request, ExportLogsServiceRequest, self._receiver.logs)
 
     async def media(self, request: Request) -> Response:
-        return problem(422, LANGFUSE_MEDIA)
+        raise Refused("invalid", LANGFUSE_MEDIA)
 
     async def _answered(
         self, request: Request, form: type[R], record: Callable[[R, Caller], Awaitable[Message]]
     ) -> Response:
         kind = media_type(request)
         if kind not in (PROTOBUF, JSON):
-            return problem(415, f"send {PROTOBUF} or {JSON}")
+            raise Refused("media_type", f"send {PROTOBUF} or {JSON}")
         try:
             body = await self._body(request)
             caller = caller_of(request)
@@ -69,19 +69,18 @@ class OtlpRoutes:
             del body
             return _reply(200, await record(said, caller), kind)
         except TooLong as error:
-            return _failure(413, code_pb2.INVALID_ARGUMENT, str(error), kind)
-        except OverRate as error:
-            return _failure(429, code_pb2.RESOURCE_EXHAUSTED, str(error), kind, error.after)
-        except TransientError as error:
-            return _failure(503, code_pb2.UNAVAILABLE, str(error), kind, RETRY_AFTER)
-        except InputError as error:
-            return _failure(400, code_pb2.INVALID_ARGUMENT, str(error), kind)
+            return _failure(Refused("too_large", str(error)), kind)
+        except (Refused, TransientError, InputError) as error:
+            return _failure(refusal_of(error), kind)
 
     async def _body(self, request: Request) -> bytes:
         limit = self._core.settings.logged_calls.max_batch
-        body = await body_of(request, limit)
-        if isinstance(body, TooLarge):
-            raise TooLong(f"the body has more than {body.limit} bytes: send smaller batches")
+        try:
+            body = await body_of(request, limit)
+        except Refused as error:
+            if error.reason == "too_large":
+                raise TooLong(f"{error}: send smaller batches") from error
+            raise
         encoding = request.headers.get("content-encoding", "").strip().lower()
         if encoding in ("", "identity"):
             return body
@@ -97,7 +96,9 @@ def _reply(status: int, message: Message, kind: str, headers: dict[str, str] | N
     return Response(message.SerializeToString(), status, headers, PROTOBUF)
 
 
-def _failure(status: int, code: int, message: str, kind: str, after: int = 0) -> Response:
-    """`after` so many seconds the same may be sent again; 0: never."""
-    told = status_pb2.Status(code=code, message=one_line(message))
-    return _reply(status, told, kind, {"Retry-After": str(after)} if after else None)
+def _failure(refused: Refused, kind: str) -> Response:
+    """The protocol's own form; to it, what is wrong with a request is 400."""
+    status, code = refused.status
+    told = status_pb2.Status(code=code_pb2.Code.Value(code), message=one_line(refused.message))
+    headers = {"Retry-After": str(refused.retry_after)} if refused.passing else None
+    return _reply(400 if status == 422 else status, told, kind, headers)

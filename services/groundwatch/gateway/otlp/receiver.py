@@ -20,14 +20,13 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from groundwatch.conversations.conversation import Conversation, Unreadable
 from groundwatch.conversations.logs import LogPart, joined, read_log
 from groundwatch.conversations.spans import read_span
-from groundwatch.errors import InputError, TransientError
+from groundwatch.errors import InputError
 from groundwatch.events import DEFAULT_TENANT
 from groundwatch.gateway.callers import Caller
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.halves import Half, Head
-from groundwatch.gateway.http.replies import one_line
 from groundwatch.gateway.intake.logged import NOT_LOST
-from groundwatch.gateway.intake.results import OverRate, Recorded, Refused
+from groundwatch.gateway.intake.results import Recorded
 from groundwatch.gateway.joining import Family, Joiner
 from groundwatch.gateway.otlp.decoding import (
     attributes_of,
@@ -38,6 +37,7 @@ from groundwatch.gateway.otlp.decoding import (
     value_of,
 )
 from groundwatch.gateway.otlp.repeats import Repeats
+from groundwatch.gateway.refusals import Refused, one_line
 from groundwatch.keys import digest
 
 SPAN, ASKED, ANSWERED = "span", "asked", "answered"
@@ -117,7 +117,7 @@ class Receiver:
         if not isinstance(kept, Refused):
             return []
         if kept.passing:
-            raise OverRate(kept) if kept.reason == "rate_limited" else TransientError(kept.message)
+            raise kept
         self._logged.count("otlp", "refused")
         self._intake.refuse(kept)
         return [_line(kept)]

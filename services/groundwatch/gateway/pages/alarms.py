@@ -15,7 +15,8 @@ from groundwatch.gateway.http.middleware import caller_of
 from groundwatch.gateway.live.around import LENGTHS, Around, Traffic, read_around
 from groundwatch.gateway.pages.charts import scale_top
 from groundwatch.gateway.pages.corrections import CorrectedRates
-from groundwatch.gateway.pages.rendering import NoPage, Pages, address
+from groundwatch.gateway.pages.rendering import Pages, address
+from groundwatch.gateway.refusals import Refused
 from groundwatch.reporting.alarms import Raised
 from groundwatch.reporting.trends import merged_trend
 from groundwatch.runtime.delivery.streams import FAULTS, read_stream
@@ -132,7 +133,7 @@ class AlarmPages:
         newest = sorted(several.values(), key=lambda one: -one.alarm.raised_at)
         chosen = [one for one in newest if not at or f"{one.alarm.raised_at:.3f}" == _seconds(at)]
         if not chosen:
-            raise NoPage("There is no such alarm, or it was raised before the streams begin.")
+            raise Refused("not_found", "There is no such alarm, or it was raised before the streams begin.")
         return chosen[0], [one for one in newest if one is not chosen[0]]
 
     async def _announced(self, key: str) -> list[Raised]:

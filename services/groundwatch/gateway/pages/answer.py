@@ -30,8 +30,9 @@ from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.middleware import caller_of
 from groundwatch.gateway.pages.judgements import MANY, curve, match_rows, step_rows, triplet_rows
 from groundwatch.gateway.pages.marking import marked
-from groundwatch.gateway.pages.rendering import NoPage, Pages, answer_address
+from groundwatch.gateway.pages.rendering import Pages, answer_address
 from groundwatch.gateway.pages.showing import MOST, visible
+from groundwatch.gateway.refusals import Refused
 from groundwatch.protocols.base import Stage
 from groundwatch.protocols.triplets import triplet_of
 from groundwatch.reporting.reasons import explain
@@ -97,14 +98,10 @@ class AnswerPages:
         run = caller.full_run(query.get("run", ""))
         found = await find_answer(self._core.bus, self._core.answers, tenant, name, run)
         if isinstance(found, ErasedAnswer):
-            return self._pages.problem(
-                request,
-                410,
-                "This answer was erased",
-                "Somebody asked that it be removed, and nothing of it is left here.",
-            )
+            message = "Somebody asked that it be removed, and nothing of it is left here."
+            raise Refused("erased", message)
         if found is None:
-            raise NoPage(self._missing(name, tenant, caller.in_words(run)))
+            raise Refused("not_found", self._missing(name, tenant, caller.in_words(run)))
         return self._render(request, caller, found, await self._given(found))
 
     def _missing(self, name: str, tenant: str, run: str) -> str:

@@ -13,7 +13,8 @@ from starlette.routing import Route
 from groundwatch.errors import GroundwatchError, UsageError
 from groundwatch.gateway.budgets import rules
 from groundwatch.gateway.core import GatewayCore
-from groundwatch.gateway.pages.rendering import NoPage, Pages
+from groundwatch.gateway.pages.rendering import Pages
+from groundwatch.gateway.refusals import Refused
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.dead_letters import DeadLetter, dead_letters, send_again
 from groundwatch.runtime.delivery.streams import FAULTS, position_of
@@ -105,7 +106,7 @@ class HealthPage:
             chosen, _ = await newest_letters(self._core.bus)
         else:
             if not (number.isascii() and number.isdigit()):
-                raise NoPage("A dead letter has a number.")
+                raise Refused("not_found", "A dead letter has a number.")
             chosen = [await _letter(self._core.bus, int(number))]
         for letter in chosen:
             await send_again(self._core.bus, letter)

@@ -19,12 +19,13 @@ from groundwatch.annotation.opinions import ALL
 from groundwatch.annotation.queues import Queues, QueueSpec, Rule
 from groundwatch.errors import InputError, UnknownName, UsageError
 from groundwatch.events import Decision
-from groundwatch.gateway.callers import Caller, NotAllowed
+from groundwatch.gateway.callers import Caller
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.bodies import form_of
 from groundwatch.gateway.http.middleware import caller_of
 from groundwatch.gateway.http.review import check_alarm, may_see
-from groundwatch.gateway.pages.rendering import NoPage, Pages
+from groundwatch.gateway.pages.rendering import Pages
+from groundwatch.gateway.refusals import Refused
 from groundwatch.protocols import registry
 from groundwatch.reporting.corrected import EVERY_VERSION, CorrectedRow
 from groundwatch.times import read_moment
@@ -134,7 +135,7 @@ class QueuePages:
         await form_of(request)
         spec = await self._find(request)
         if caller_of(request).only not in (None, spec.tenant):
-            raise NotAllowed("other_tenant", "this queue is about all tenants")
+            raise Refused("other_tenant", "this queue is about all tenants")
         await self._queues.close(spec.name)
         return _to(spec.name)
 
@@ -175,9 +176,9 @@ class QueuePages:
         try:
             spec = await self._queues.find(request.path_params["name"])
         except UnknownName as error:
-            raise NoPage(str(error)) from error
+            raise Refused("not_found", str(error)) from error
         if not may_see(caller_of(request), spec):
-            raise NoPage(f"there is no queue '{spec.name}'")
+            raise Refused("not_found", f"there is no queue '{spec.name}'")
         return spec
 
 

@@ -11,13 +11,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from groundwatch.errors import GroundwatchError, TransientError
+from groundwatch.errors import GroundwatchError
 from groundwatch.events import DEFAULT_TENANT, LIVE
 from groundwatch.gateway.access.roles import ROUTES
 from groundwatch.gateway.callers import Caller
 from groundwatch.gateway.http.middleware import known_caller
 from groundwatch.gateway.pages import charts
 from groundwatch.gateway.pages.showing import FILTERS
+from groundwatch.gateway.refusals import Refused, refusal_of
 from groundwatch.runtime.delivery.streams import FAULTS
 from groundwatch.runtime.telemetry.logs import logger
 
@@ -59,8 +60,14 @@ MEDIA_TYPES = {
 }
 
 
-class NoPage(Exception):
-    """Nothing is at this address; the message says what is missing."""
+TITLES = {
+    403: "This is not for you",
+    404: "Nothing is here",
+    410: "This answer was erased",
+    429: "This cannot be read now",
+    503: "This cannot be read now",
+}
+"""Of the pages that say why there is no other."""
 
 
 class StaticFiles:
@@ -135,19 +142,23 @@ class Pages:
         async def page(request: Request) -> Response:
             try:
                 return await handler(request)
-            except NoPage as error:
-                return self.problem(request, 404, "Nothing is here", str(error))
-            except (TransientError, *FAULTS) as error:
-                logger.warning("gateway.page", path=request.url.path, error=str(error) or repr(error))
-                message = f"{str(error) or repr(error)}. Load this page again in a moment."
-                return self.problem(request, 503, "This cannot be read now", message)
-            except GroundwatchError as error:
-                return self.problem(request, 422, "This cannot be shown", str(error))
+            except (GroundwatchError, *FAULTS) as error:
+                is_away = isinstance(error, FAULTS)
+                refused = Refused("unavailable", str(error) or repr(error)) if is_away else refusal_of(error)
+                if isinstance(error, Refused) and refused.status.http in (401, 403):
+                    raise
+                if refused.passing:
+                    logger.warning("gateway.page", path=request.url.path, error=refused.message)
+                return self.refused(request, refused)
 
         return Route(path, page, methods=list(methods))
 
-    def problem(self, request: Request, status: int, title: str, message: str) -> Response:
+    def refused(self, request: Request, refused: Refused) -> Response:
         """A page that says why there is no other."""
+        status, message = refused.status.http, refused.message
+        if refused.passing:
+            message += ". Load this page again in a moment."
+        title = TITLES.get(status, "This cannot be shown")
         return self.render(request, "problem.html", status=status, title=title, message=message)
 
 

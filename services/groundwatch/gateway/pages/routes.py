@@ -13,7 +13,7 @@ from groundwatch.gateway.pages.health import HealthPage
 from groundwatch.gateway.pages.overview import Overview
 from groundwatch.gateway.pages.queues import QueuePages
 from groundwatch.gateway.pages.rendering import Pages
-from groundwatch.gateway.pages.runs import RunPages
+from groundwatch.gateway.pages.runs import RunRoutes
 
 
 class PageRoutes:
@@ -29,7 +29,7 @@ class PageRoutes:
             *AnswersPage(self._core, self._pages).routes(),
             *AnswerPages(self._core, self._pages).routes(),
             *AlarmPages(self._core, self._pages).routes(),
-            *RunPages(self._core, self._pages).routes(),
+            *RunRoutes(self._core, self._pages).routes(),
             *HealthPage(self._core, self._pages).routes(),
             Route("/static/{name}", self._static),
             Route("/static/{version}/{name}", self._static),

@@ -10,7 +10,7 @@ import msgspec
 
 from groundwatch.counting import count_values
 from groundwatch.errors import UNDECODED
-from groundwatch.gateway.intake.results import Refused
+from groundwatch.gateway.refusals import Refused
 
 STRUCTURED = "application/cloudevents+json"
 BATCH = "application/cloudevents-batch+json"
@@ -60,17 +60,17 @@ _ONE = msgspec.json.Decoder(_Structured)
 _RAW = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-def read_events(media_type: str, headers: Mapping[str, str], body: bytes) -> list[Event | Refused] | Refused:
-    """The events of a request, each read or refused on its own; a refusal of all where none can be told."""
+def read_events(media_type: str, headers: Mapping[str, str], body: bytes) -> list[Event | Refused]:
+    """The events of a request, each read or refused on its own. Raises `Refused` where none can be told."""
     if media_type == BATCH:
         if count_values(body, MOST_VALUES) > MOST_VALUES:
-            return Refused(reason="too_large", message=f"more than {MOST_VALUES:,} values in one batch")
+            raise Refused(reason="too_large", message=f"more than {MOST_VALUES:,} values in one batch")
         try:
             several = _RAW.decode(body)
         except UNDECODED as error:
-            return Refused(reason="malformed", message=f"not a JSON array of events: {error}")
+            raise Refused(reason="malformed", message=f"not a JSON array of events: {error}") from error
         if len(several) > MANY:
-            return Refused(
+            raise Refused(
                 reason="too_large", message=f"{len(several)} events; at most {MANY} are taken at once"
             )
         return [_structured(bytes(one)) for one in several]

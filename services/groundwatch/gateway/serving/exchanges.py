@@ -13,8 +13,9 @@ from groundwatch.gateway.callers import Caller
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.halves import Half, Head
 from groundwatch.gateway.intake.logged import INCOMPLETE
-from groundwatch.gateway.intake.results import Recorded, Refused, bounded
+from groundwatch.gateway.intake.results import Recorded, bounded
 from groundwatch.gateway.joining import Family, Joiner
+from groundwatch.gateway.refusals import Refused
 from groundwatch.gateway.serving.events import OTHER, Event
 from groundwatch.keys import response_key
 from groundwatch.runtime.delivery.bus import Stored

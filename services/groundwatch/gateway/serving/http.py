@@ -7,11 +7,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from groundwatch.gateway.core import GatewayCore
-from groundwatch.gateway.http.bodies import TooLarge, body_of
+from groundwatch.gateway.http.bodies import body_of
 from groundwatch.gateway.http.middleware import caller_of
-from groundwatch.gateway.http.replies import json, media_type, one_line, problem, refused
-from groundwatch.gateway.intake.results import Refused
+from groundwatch.gateway.http.replies import check_encoding, json, media_type
 from groundwatch.gateway.joining import Joiner
+from groundwatch.gateway.refusals import Refused, one_line
 from groundwatch.gateway.serving.events import BATCH, read_events
 from groundwatch.gateway.serving.exchanges import Ended, Exchanges
 
@@ -26,17 +26,15 @@ class CloudEventRoutes:
 
     async def post_events(self, request: Request) -> Response:
         """Take one event, or a batch. 200 and not 202, which KServe's logger takes for an error."""
-        if encoding := request.headers.get("content-encoding", "").lower().replace("identity", ""):
-            return problem(415, f"Content-Encoding {encoding} is not read; send it uncompressed")
-        body = await body_of(request, self._core.settings.logged_calls.max_batch)
-        if isinstance(body, TooLarge):
-            return self._refused(
-                Refused(reason="too_large", message=f"the body has more than {body.limit} bytes")
-            )
+        check_encoding(request)
         kind = media_type(request)
-        events = read_events(kind, request.headers, body)
-        if isinstance(events, Refused):
-            return self._refused(events)
+        try:
+            body = await body_of(request, self._core.settings.logged_calls.max_batch)
+            events = read_events(kind, request.headers, body)
+        except Refused as error:
+            self._core.logged.count("kserve", "refused")
+            self._core.intake.refuse(error)
+            raise
         caller, tenant = caller_of(request), request.query_params.get("tenant", "")
         ended: list[Ended] = []
         for event in events:
@@ -48,11 +46,9 @@ class CloudEventRoutes:
         if kind == BATCH:
             return json([_told(one) for one in ended])
         [one] = ended
-        return refused(one) if isinstance(one, Refused) else json(one)
-
-    def _refused(self, refusal: Refused) -> Response:
-        self._core.logged.count("kserve", "refused")
-        return refused(self._core.intake.refuse(refusal))
+        if isinstance(one, Refused):
+            raise one
+        return json(one)
 
 
 def _told(ended: Ended) -> Any:

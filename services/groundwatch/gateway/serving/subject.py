@@ -12,8 +12,9 @@ from nats.aio.msg import Msg
 from groundwatch.errors import DecodeError, GroundwatchError, InputError, TransientError
 from groundwatch.gateway.callers import Caller
 from groundwatch.gateway.core import GatewayCore
-from groundwatch.gateway.intake.results import ANSWER_SECONDS, Recorded, Refused
+from groundwatch.gateway.intake.results import ANSWER_SECONDS, Recorded
 from groundwatch.gateway.intake.submissions import read_submission
+from groundwatch.gateway.refusals import Refused
 from groundwatch.gateway.serving.consuming import AGAIN_SECONDS, Consuming, Later
 from groundwatch.keys import digest
 from groundwatch.runtime.delivery.dead_letters import DeadLetters

@@ -81,8 +81,8 @@ class IntakeSettings(Section):
 class GrpcSettings(Section):
     """The gRPC door beside HTTP; files by their paths.
 
-    `comparisons` and `calls` are how many are under way at once: of calls those that bring responses, since
-    each may have us hold `gateway.intake.max_line` bytes.
+    `calls` is how many are under way at once that bring responses, since each may have us hold
+    `gateway.intake.max_line` bytes.
     `replays` is how many processes for replays that were begun here this gateway runs at once, and
     `replay_nkey_seed_file` says who these are to NATS.
     """
@@ -91,7 +91,6 @@ class GrpcSettings(Section):
     tls_key: str = ""
     watchers: Count = 500
     deadline: Positive = 60.0
-    comparisons: AtLeastOne = 2
     calls: AtLeastOne = 64
     replays: Count = 1
     replay_nkey_seed_file: str = ""
@@ -108,7 +107,8 @@ class HttpSettings(Section):
 
     A request's head must be there after `head_timeout` and have at most `max_head`. A body must bring
     `min_rate` bytes a second, and a reader take as much, each measured over `body_timeout`. `max_receiving`
-    bounds what all requests together hold that are being received or worked at.
+    bounds what all requests together hold that are being received or worked at. `watchers` and `comparisons`
+    are how many are served at once.
     """
 
     max_connections: AtLeastOne = 800
@@ -118,6 +118,7 @@ class HttpSettings(Section):
     min_rate: Count = 1024
     max_receiving: AtLeastOne = 128 * 1024 * 1024
     watchers: Count = 500
+    comparisons: AtLeastOne = 2
 
 
 class LoggedCallsSettings(Section):

@@ -34,16 +34,6 @@ class OutcomeKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     OUTCOME_KIND_SCORED: _ClassVar[OutcomeKind]
     OUTCOME_KIND_UNSCORED: _ClassVar[OutcomeKind]
     OUTCOME_KIND_DECLINED: _ClassVar[OutcomeKind]
-
-class ReplayStatus(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-    __slots__ = ()
-    REPLAY_STATUS_UNSPECIFIED: _ClassVar[ReplayStatus]
-    REPLAY_STATUS_RUNNING: _ClassVar[ReplayStatus]
-    REPLAY_STATUS_PAUSED: _ClassVar[ReplayStatus]
-    REPLAY_STATUS_DONE: _ClassVar[ReplayStatus]
-    REPLAY_STATUS_CANCELLED: _ClassVar[ReplayStatus]
-    REPLAY_STATUS_IMPORTING: _ClassVar[ReplayStatus]
-    REPLAY_STATUS_DELETING: _ClassVar[ReplayStatus]
 SUBMIT_STATUS_UNSPECIFIED: SubmitStatus
 SUBMIT_STATUS_RECORDED: SubmitStatus
 SUBMIT_STATUS_DUPLICATE: SubmitStatus
@@ -59,13 +49,6 @@ OUTCOME_KIND_UNSPECIFIED: OutcomeKind
 OUTCOME_KIND_SCORED: OutcomeKind
 OUTCOME_KIND_UNSCORED: OutcomeKind
 OUTCOME_KIND_DECLINED: OutcomeKind
-REPLAY_STATUS_UNSPECIFIED: ReplayStatus
-REPLAY_STATUS_RUNNING: ReplayStatus
-REPLAY_STATUS_PAUSED: ReplayStatus
-REPLAY_STATUS_DONE: ReplayStatus
-REPLAY_STATUS_CANCELLED: ReplayStatus
-REPLAY_STATUS_IMPORTING: ReplayStatus
-REPLAY_STATUS_DELETING: ReplayStatus
 
 class Image(_message.Message):
     __slots__ = ("sha256", "data", "url")
@@ -405,126 +388,12 @@ class GetResponseResponse(_message.Message):
     waiting: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, response: _Optional[_Union[Response, _Mapping]] = ..., outcomes: _Optional[_Iterable[_Union[Outcome, _Mapping]]] = ..., waiting: _Optional[_Iterable[str]] = ...) -> None: ...
 
-class StartReplayRequest(_message.Message):
-    __slots__ = ("run", "source", "stage", "since", "until", "models", "tenants", "ids", "protocols", "sample", "seed", "speed", "max_tokens", "max_cost", "keep", "allow_gap", "judge")
-    RUN_FIELD_NUMBER: _ClassVar[int]
-    SOURCE_FIELD_NUMBER: _ClassVar[int]
-    STAGE_FIELD_NUMBER: _ClassVar[int]
-    SINCE_FIELD_NUMBER: _ClassVar[int]
-    UNTIL_FIELD_NUMBER: _ClassVar[int]
-    MODELS_FIELD_NUMBER: _ClassVar[int]
-    TENANTS_FIELD_NUMBER: _ClassVar[int]
-    IDS_FIELD_NUMBER: _ClassVar[int]
-    PROTOCOLS_FIELD_NUMBER: _ClassVar[int]
-    SAMPLE_FIELD_NUMBER: _ClassVar[int]
-    SEED_FIELD_NUMBER: _ClassVar[int]
-    SPEED_FIELD_NUMBER: _ClassVar[int]
-    MAX_TOKENS_FIELD_NUMBER: _ClassVar[int]
-    MAX_COST_FIELD_NUMBER: _ClassVar[int]
-    KEEP_FIELD_NUMBER: _ClassVar[int]
-    ALLOW_GAP_FIELD_NUMBER: _ClassVar[int]
-    JUDGE_FIELD_NUMBER: _ClassVar[int]
-    run: str
-    source: str
-    stage: str
-    since: float
-    until: float
-    models: _containers.RepeatedScalarFieldContainer[str]
-    tenants: _containers.RepeatedScalarFieldContainer[str]
-    ids: _containers.RepeatedScalarFieldContainer[str]
-    protocols: _containers.RepeatedScalarFieldContainer[str]
-    sample: int
-    seed: int
-    speed: float
-    max_tokens: int
-    max_cost: float
-    keep: bool
-    allow_gap: bool
-    judge: str
-    def __init__(self, run: _Optional[str] = ..., source: _Optional[str] = ..., stage: _Optional[str] = ..., since: _Optional[float] = ..., until: _Optional[float] = ..., models: _Optional[_Iterable[str]] = ..., tenants: _Optional[_Iterable[str]] = ..., ids: _Optional[_Iterable[str]] = ..., protocols: _Optional[_Iterable[str]] = ..., sample: _Optional[int] = ..., seed: _Optional[int] = ..., speed: _Optional[float] = ..., max_tokens: _Optional[int] = ..., max_cost: _Optional[float] = ..., keep: _Optional[bool] = ..., allow_gap: _Optional[bool] = ..., judge: _Optional[str] = ...) -> None: ...
+class GetReportRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
-class Replay(_message.Message):
-    __slots__ = ("run", "source", "stage", "status", "reason", "share", "events", "responses", "scored", "unscored", "declined", "usage", "workers", "created_at", "updated_at", "seconds_left")
-    RUN_FIELD_NUMBER: _ClassVar[int]
-    SOURCE_FIELD_NUMBER: _ClassVar[int]
-    STAGE_FIELD_NUMBER: _ClassVar[int]
-    STATUS_FIELD_NUMBER: _ClassVar[int]
-    REASON_FIELD_NUMBER: _ClassVar[int]
-    SHARE_FIELD_NUMBER: _ClassVar[int]
-    EVENTS_FIELD_NUMBER: _ClassVar[int]
-    RESPONSES_FIELD_NUMBER: _ClassVar[int]
-    SCORED_FIELD_NUMBER: _ClassVar[int]
-    UNSCORED_FIELD_NUMBER: _ClassVar[int]
-    DECLINED_FIELD_NUMBER: _ClassVar[int]
-    USAGE_FIELD_NUMBER: _ClassVar[int]
-    WORKERS_FIELD_NUMBER: _ClassVar[int]
-    CREATED_AT_FIELD_NUMBER: _ClassVar[int]
-    UPDATED_AT_FIELD_NUMBER: _ClassVar[int]
-    SECONDS_LEFT_FIELD_NUMBER: _ClassVar[int]
-    run: str
-    source: str
-    stage: str
-    status: ReplayStatus
-    reason: str
-    share: float
-    events: int
-    responses: int
-    scored: int
-    unscored: int
-    declined: int
-    usage: Usage
-    workers: int
-    created_at: float
-    updated_at: float
-    seconds_left: float
-    def __init__(self, run: _Optional[str] = ..., source: _Optional[str] = ..., stage: _Optional[str] = ..., status: _Optional[_Union[ReplayStatus, str]] = ..., reason: _Optional[str] = ..., share: _Optional[float] = ..., events: _Optional[int] = ..., responses: _Optional[int] = ..., scored: _Optional[int] = ..., unscored: _Optional[int] = ..., declined: _Optional[int] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., workers: _Optional[int] = ..., created_at: _Optional[float] = ..., updated_at: _Optional[float] = ..., seconds_left: _Optional[float] = ...) -> None: ...
-
-class StartReplayResponse(_message.Message):
-    __slots__ = ("replay",)
-    REPLAY_FIELD_NUMBER: _ClassVar[int]
-    replay: Replay
-    def __init__(self, replay: _Optional[_Union[Replay, _Mapping]] = ...) -> None: ...
-
-class FollowReplayRequest(_message.Message):
-    __slots__ = ("run",)
-    RUN_FIELD_NUMBER: _ClassVar[int]
-    run: str
-    def __init__(self, run: _Optional[str] = ...) -> None: ...
-
-class FollowReplayResponse(_message.Message):
-    __slots__ = ("replay",)
-    REPLAY_FIELD_NUMBER: _ClassVar[int]
-    replay: Replay
-    def __init__(self, replay: _Optional[_Union[Replay, _Mapping]] = ...) -> None: ...
-
-class CancelReplayRequest(_message.Message):
-    __slots__ = ("run",)
-    RUN_FIELD_NUMBER: _ClassVar[int]
-    run: str
-    def __init__(self, run: _Optional[str] = ...) -> None: ...
-
-class CancelReplayResponse(_message.Message):
-    __slots__ = ("replay",)
-    REPLAY_FIELD_NUMBER: _ClassVar[int]
-    replay: Replay
-    def __init__(self, replay: _Optional[_Union[Replay, _Mapping]] = ...) -> None: ...
-
-class CompareRequest(_message.Message):
-    __slots__ = ("first", "second", "model", "tenant", "protocol")
-    FIRST_FIELD_NUMBER: _ClassVar[int]
-    SECOND_FIELD_NUMBER: _ClassVar[int]
-    MODEL_FIELD_NUMBER: _ClassVar[int]
-    TENANT_FIELD_NUMBER: _ClassVar[int]
-    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
-    first: str
-    second: str
-    model: str
-    tenant: str
-    protocol: str
-    def __init__(self, first: _Optional[str] = ..., second: _Optional[str] = ..., model: _Optional[str] = ..., tenant: _Optional[str] = ..., protocol: _Optional[str] = ...) -> None: ...
-
-class CompareResponse(_message.Message):
-    __slots__ = ("comparison",)
-    COMPARISON_FIELD_NUMBER: _ClassVar[int]
-    comparison: _struct_pb2.Struct
-    def __init__(self, comparison: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
+class GetReportResponse(_message.Message):
+    __slots__ = ("report",)
+    REPORT_FIELD_NUMBER: _ClassVar[int]
+    report: _struct_pb2.Struct
+    def __init__(self, report: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...

@@ -58,25 +58,10 @@ class MonitorServiceStub:
                 request_serializer=groundwatch_dot_v1_dot_monitor__pb2.GetResponseRequest.SerializeToString,
                 response_deserializer=groundwatch_dot_v1_dot_monitor__pb2.GetResponseResponse.FromString,
                 _registered_method=True)
-        self.StartReplay = channel.unary_unary(
-                '/groundwatch.v1.MonitorService/StartReplay',
-                request_serializer=groundwatch_dot_v1_dot_monitor__pb2.StartReplayRequest.SerializeToString,
-                response_deserializer=groundwatch_dot_v1_dot_monitor__pb2.StartReplayResponse.FromString,
-                _registered_method=True)
-        self.FollowReplay = channel.unary_stream(
-                '/groundwatch.v1.MonitorService/FollowReplay',
-                request_serializer=groundwatch_dot_v1_dot_monitor__pb2.FollowReplayRequest.SerializeToString,
-                response_deserializer=groundwatch_dot_v1_dot_monitor__pb2.FollowReplayResponse.FromString,
-                _registered_method=True)
-        self.CancelReplay = channel.unary_unary(
-                '/groundwatch.v1.MonitorService/CancelReplay',
-                request_serializer=groundwatch_dot_v1_dot_monitor__pb2.CancelReplayRequest.SerializeToString,
-                response_deserializer=groundwatch_dot_v1_dot_monitor__pb2.CancelReplayResponse.FromString,
-                _registered_method=True)
-        self.Compare = channel.unary_unary(
-                '/groundwatch.v1.MonitorService/Compare',
-                request_serializer=groundwatch_dot_v1_dot_monitor__pb2.CompareRequest.SerializeToString,
-                response_deserializer=groundwatch_dot_v1_dot_monitor__pb2.CompareResponse.FromString,
+        self.GetReport = channel.unary_unary(
+                '/groundwatch.v1.MonitorService/GetReport',
+                request_serializer=groundwatch_dot_v1_dot_monitor__pb2.GetReportRequest.SerializeToString,
+                response_deserializer=groundwatch_dot_v1_dot_monitor__pb2.GetReportResponse.FromString,
                 _registered_method=True)
 
 
@@ -119,29 +104,8 @@ class MonitorServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def StartReplay(self, request, context):
-        """Begin to judge a stretch of what was recorded again, into a run of its own.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def FollowReplay(self, request, context):
-        """How far a replay is, again each time that changes, until it is over.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def CancelReplay(self, request, context):
-        """End a replay where it is. Its outcomes so far stay.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def Compare(self, request, context):
-        """Two runs beside each other, paired by response.
+    def GetReport(self, request, context):
+        """Rates, alarms and costs of live traffic, as GET /v1/report. Of all tenants.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -170,25 +134,10 @@ def add_MonitorServiceServicer_to_server(servicer, server):
                     request_deserializer=groundwatch_dot_v1_dot_monitor__pb2.GetResponseRequest.FromString,
                     response_serializer=groundwatch_dot_v1_dot_monitor__pb2.GetResponseResponse.SerializeToString,
             ),
-            'StartReplay': grpc.unary_unary_rpc_method_handler(
-                    servicer.StartReplay,
-                    request_deserializer=groundwatch_dot_v1_dot_monitor__pb2.StartReplayRequest.FromString,
-                    response_serializer=groundwatch_dot_v1_dot_monitor__pb2.StartReplayResponse.SerializeToString,
-            ),
-            'FollowReplay': grpc.unary_stream_rpc_method_handler(
-                    servicer.FollowReplay,
-                    request_deserializer=groundwatch_dot_v1_dot_monitor__pb2.FollowReplayRequest.FromString,
-                    response_serializer=groundwatch_dot_v1_dot_monitor__pb2.FollowReplayResponse.SerializeToString,
-            ),
-            'CancelReplay': grpc.unary_unary_rpc_method_handler(
-                    servicer.CancelReplay,
-                    request_deserializer=groundwatch_dot_v1_dot_monitor__pb2.CancelReplayRequest.FromString,
-                    response_serializer=groundwatch_dot_v1_dot_monitor__pb2.CancelReplayResponse.SerializeToString,
-            ),
-            'Compare': grpc.unary_unary_rpc_method_handler(
-                    servicer.Compare,
-                    request_deserializer=groundwatch_dot_v1_dot_monitor__pb2.CompareRequest.FromString,
-                    response_serializer=groundwatch_dot_v1_dot_monitor__pb2.CompareResponse.SerializeToString,
+            'GetReport': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetReport,
+                    request_deserializer=groundwatch_dot_v1_dot_monitor__pb2.GetReportRequest.FromString,
+                    response_serializer=groundwatch_dot_v1_dot_monitor__pb2.GetReportResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -314,7 +263,7 @@ class MonitorService:
             _registered_method=True)
 
     @staticmethod
-    def StartReplay(request,
+    def GetReport(request,
             target,
             options=(),
             channel_credentials=None,
@@ -327,90 +276,9 @@ class MonitorService:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/groundwatch.v1.MonitorService/StartReplay',
-            groundwatch_dot_v1_dot_monitor__pb2.StartReplayRequest.SerializeToString,
-            groundwatch_dot_v1_dot_monitor__pb2.StartReplayResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def FollowReplay(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_stream(
-            request,
-            target,
-            '/groundwatch.v1.MonitorService/FollowReplay',
-            groundwatch_dot_v1_dot_monitor__pb2.FollowReplayRequest.SerializeToString,
-            groundwatch_dot_v1_dot_monitor__pb2.FollowReplayResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def CancelReplay(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/groundwatch.v1.MonitorService/CancelReplay',
-            groundwatch_dot_v1_dot_monitor__pb2.CancelReplayRequest.SerializeToString,
-            groundwatch_dot_v1_dot_monitor__pb2.CancelReplayResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def Compare(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/groundwatch.v1.MonitorService/Compare',
-            groundwatch_dot_v1_dot_monitor__pb2.CompareRequest.SerializeToString,
-            groundwatch_dot_v1_dot_monitor__pb2.CompareResponse.FromString,
+            '/groundwatch.v1.MonitorService/GetReport',
+            groundwatch_dot_v1_dot_monitor__pb2.GetReportRequest.SerializeToString,
+            groundwatch_dot_v1_dot_monitor__pb2.GetReportResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,0 +1,178 @@
+"""What a caller is not given: one exception, with its status over HTTP and over gRPC."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal, NamedTuple
+
+from groundwatch.errors import (
+    GroundwatchError,
+    HeldByOthers,
+    InputError,
+    TransientError,
+    UnknownName,
+    UsageError,
+)
+
+RETRY_AFTER = 5
+"""Seconds after which somebody should come again, where nobody knows better."""
+
+Reason = Literal[
+    "unauthenticated",
+    "other_tenant",
+    "all_tenants",
+    "not_for_tenants",
+    "role",
+    "elsewhere",
+    "not_found",
+    "slow",
+    "deadline",
+    "conflict",
+    "run_exists",
+    "held",
+    "over",
+    "erased",
+    "too_large",
+    "message_too_large",
+    "media_type",
+    "malformed",
+    "invalid",
+    "unknown_protocol",
+    "image",
+    "image_missing",
+    "image_not_allowed",
+    "image_not_fetched",
+    "rate_limited",
+    "backlog",
+    "too_slow",
+    "watchers",
+    "streams",
+    "comparisons",
+    "image_unavailable",
+    "unavailable",
+    "unconfirmed",
+    "internal",
+]
+"""Why: bounded, since it is a metric's label."""
+
+
+class Status(NamedTuple):
+    """Over HTTP, and the name of the same over gRPC."""
+
+    http: int
+    grpc: str
+
+
+STATUS: dict[Reason, Status] = {
+    "unauthenticated": Status(401, "UNAUTHENTICATED"),
+    "other_tenant": Status(403, "PERMISSION_DENIED"),
+    "all_tenants": Status(403, "PERMISSION_DENIED"),
+    "not_for_tenants": Status(403, "PERMISSION_DENIED"),
+    "role": Status(403, "PERMISSION_DENIED"),
+    "elsewhere": Status(403, "PERMISSION_DENIED"),
+    "not_found": Status(404, "NOT_FOUND"),
+    "slow": Status(408, "DEADLINE_EXCEEDED"),
+    "deadline": Status(504, "DEADLINE_EXCEEDED"),
+    "conflict": Status(409, "ALREADY_EXISTS"),
+    "run_exists": Status(409, "ALREADY_EXISTS"),
+    "held": Status(409, "FAILED_PRECONDITION"),
+    "over": Status(409, "FAILED_PRECONDITION"),
+    "erased": Status(410, "FAILED_PRECONDITION"),
+    "too_large": Status(413, "INVALID_ARGUMENT"),
+    "message_too_large": Status(413, "RESOURCE_EXHAUSTED"),
+    "media_type": Status(415, "INVALID_ARGUMENT"),
+    "malformed": Status(422, "INVALID_ARGUMENT"),
+    "invalid": Status(422, "INVALID_ARGUMENT"),
+    "unknown_protocol": Status(422, "INVALID_ARGUMENT"),
+    "image": Status(422, "INVALID_ARGUMENT"),
+    "image_missing": Status(422, "FAILED_PRECONDITION"),
+    "image_not_allowed": Status(422, "INVALID_ARGUMENT"),
+    "image_not_fetched": Status(422, "INVALID_ARGUMENT"),
+    "rate_limited": Status(429, "RESOURCE_EXHAUSTED"),
+    "backlog": Status(503, "RESOURCE_EXHAUSTED"),
+    "too_slow": Status(503, "RESOURCE_EXHAUSTED"),
+    "watchers": Status(503, "RESOURCE_EXHAUSTED"),
+    "streams": Status(503, "RESOURCE_EXHAUSTED"),
+    "comparisons": Status(503, "RESOURCE_EXHAUSTED"),
+    "image_unavailable": Status(503, "UNAVAILABLE"),
+    "unavailable": Status(503, "UNAVAILABLE"),
+    "unconfirmed": Status(503, "UNAVAILABLE"),
+    "internal": Status(500, "INTERNAL"),
+}
+
+
+class Refused(GroundwatchError):
+    """Raised for a request, and the value of one response of many that were sent together.
+
+    `field` is the path of what is wrong in the request, `id` that of the response. `lasting`: trying again
+    at once would end the same. `after` so many seconds it may be taken, where that is known. `left_out` is
+    the reason for which a logged call does without what is wrong, if it can. `details` are told beside it.
+    """
+
+    def __init__(
+        self,
+        reason: Reason,
+        message: str,
+        *,
+        field: str = "",
+        id: str = "",
+        lasting: bool = False,
+        after: float = 0.0,
+        left_out: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+        self.field = field
+        self.id = id
+        self.lasting = lasting
+        self.after = after
+        self.left_out = left_out
+        self.details: dict[str, Any] = {}
+
+    def but(self, **changes: Any) -> Refused:
+        """The same with some of it changed."""
+        same = {name: value for name, value in vars(self).items() if name != "details"}
+        return Refused(**(same | changes))
+
+    @property
+    def status(self) -> Status:
+        return STATUS[self.reason]
+
+    @property
+    def retry_after(self) -> int:
+        """Whole seconds, at least one, after which to send it again."""
+        return max(1, math.ceil(self.after)) if self.reason == "rate_limited" else RETRY_AFTER
+
+    @property
+    def passing(self) -> bool:
+        """Whether it is not the request's fault: the same one may be sent again later."""
+        return self.status.http in (429, 503)
+
+    @property
+    def unsure(self) -> bool:
+        """Whether it may be recorded after all: it was sent, and the stream's word did not come back."""
+        return self.reason == "unconfirmed"
+
+
+def refusal_of(error: Exception) -> Refused:
+    """What is told of an error that somebody can do something about; of any other, that it is our own."""
+    match error:
+        case Refused():
+            return error
+        case UnknownName():
+            return Refused("not_found", str(error))
+        case HeldByOthers():
+            return Refused("held", str(error))
+        case TransientError():
+            return Refused("unavailable", str(error))
+        case UsageError():
+            return Refused("invalid", str(error), field=next(iter(error.parameters), ""))
+        case InputError():
+            return Refused("invalid", str(error))
+    return Refused("internal", f"an error of the gateway, in its log: {type(error).__name__}")
+
+
+def one_line(message: str) -> str:
+    """Without line breaks or other control characters, and not endless."""
+    return " ".join("".join(c if c.isprintable() else " " for c in message).split())[:1000]
