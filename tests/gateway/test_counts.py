@@ -112,7 +112,7 @@ async def test_messages_of_grpc_are_counted(gateway_factory, stream):
                 async for _ in stub.SubmitStream(iter([request])):
                     pass
             else:
-                await stub.StartReplay(pb.StartReplayRequest(run="r", ids=[""] * 200_001))
+                await stub.Submit(pb.SubmitRequest(response=pb.Response(protocols=[""] * 200_001)))
     assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert "10,000 responses" in (error.value.details() or "")
 

@@ -11,7 +11,7 @@ from groundwatch.conversations.reasons import REASONS as LEFT_OUT
 from groundwatch.events import DEAD_LETTER, UNDECODABLE
 from groundwatch.gateway.budgets.budgets import OVER_BUDGET, SAMPLED_OUT
 from groundwatch.gateway.intake.logged import NOT_LOST, SETTLED
-from groundwatch.gateway.intake.results import PASSING, Reason
+from groundwatch.gateway.refusals import STATUS, Reason
 from groundwatch.models.asking import CallKind
 from groundwatch.models.triton.client import OF_THE_INPUT
 from groundwatch.protocols import yes_no
@@ -58,7 +58,8 @@ def test_every_reason_that_can_occur_is_explained_and_no_other() -> None:
     unreadable |= {"no_request", "no_response", "no_span"}
     # What names no call is refused, and is no half of one.
     declined = {SAMPLED_OUT, OVER_BUDGET, "no_model", "no_answer", *(unreadable - NOT_LOST - {"no_ids"})}
-    declined |= set(get_args(Reason)) - PASSING - SETTLED - OF_NO_LOGGED_CALL
+    lasting = {reason for reason in get_args(Reason) if STATUS[reason].http not in (429, 503)}
+    declined |= lasting - SETTLED - OF_NO_LOGGED_CALL
     assert sorted(unscored | declined) == sorted(REASONS)
     assert all(explain(reason) for reason in REASONS.keys() | LEFT_OUT.keys())
 

@@ -18,8 +18,27 @@ RETRY_AFTER = 5
 """Seconds after which somebody should come again, where nobody knows better."""
 
 Reason = Literal[
-    "unauthenticated",
+    "malformed",
+    "invalid",
+    "too_large",
+    "unknown_protocol",
+    "image",
+    "image_missing",
+    "image_not_allowed",
+    "image_not_fetched",
+    "image_unavailable",
+    "conflict",
+    "erased",
     "other_tenant",
+    "rate_limited",
+    "backlog",
+    "unavailable",
+    "unconfirmed",
+]
+"""Why a response is not recorded: bounded, since it is a metric's label."""
+
+OtherReason = Literal[
+    "unauthenticated",
     "all_tenants",
     "not_for_tenants",
     "role",
@@ -27,33 +46,18 @@ Reason = Literal[
     "not_found",
     "slow",
     "deadline",
-    "conflict",
     "run_exists",
     "held",
     "over",
-    "erased",
-    "too_large",
     "message_too_large",
     "media_type",
-    "malformed",
-    "invalid",
-    "unknown_protocol",
-    "image",
-    "image_missing",
-    "image_not_allowed",
-    "image_not_fetched",
-    "rate_limited",
-    "backlog",
     "too_slow",
     "watchers",
     "streams",
     "comparisons",
-    "image_unavailable",
-    "unavailable",
-    "unconfirmed",
     "internal",
 ]
-"""Why: bounded, since it is a metric's label."""
+"""Why anything else is refused."""
 
 
 class Status(NamedTuple):
@@ -63,7 +67,7 @@ class Status(NamedTuple):
     grpc: str
 
 
-STATUS: dict[Reason, Status] = {
+STATUS: dict[Reason | OtherReason, Status] = {
     "unauthenticated": Status(401, "UNAUTHENTICATED"),
     "other_tenant": Status(403, "PERMISSION_DENIED"),
     "all_tenants": Status(403, "PERMISSION_DENIED"),
@@ -111,7 +115,7 @@ class Refused(GroundwatchError):
 
     def __init__(
         self,
-        reason: Reason,
+        reason: Reason | OtherReason,
         message: str,
         *,
         field: str = "",

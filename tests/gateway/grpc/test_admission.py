@@ -11,7 +11,6 @@ from typing import Any
 import grpc
 from tests.gateway.grpc.test_server import channel_to, code_of, submitted
 
-from groundwatch.gateway.grpc import monitor
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
 
 SUBMIT = "/groundwatch.v1.MonitorService/Submit"
@@ -114,27 +113,6 @@ async def test_streams_of_responses_have_a_bound(gateway_factory, stub_factory):
     for call in open_:
         await call.done_writing()
         assert await call.code() is grpc.StatusCode.OK
-
-
-async def test_comparisons_have_a_bound(gateway_factory, stub_factory, monkeypatch):
-    gateway = await gateway_factory(grpc_port=0, grpc={"comparisons": 1})
-    stub = await stub_factory(gateway)
-    begun, go_on = asyncio.Event(), asyncio.Event()
-
-    async def slow(*_: Any, **__: Any) -> Any:
-        begun.set()
-        await go_on.wait()
-        raise monitor.UsageError("nothing to compare")
-
-    monkeypatch.setattr(monitor, "compare", slow)
-    request = pb.CompareRequest(first="live", second="x")
-    first = asyncio.ensure_future(code_of(stub.Compare(request, timeout=10)))
-    await begun.wait()
-    code, told = await code_of(stub.Compare(request, timeout=10))
-    assert (code, "1 comparisons" in told) == (grpc.StatusCode.RESOURCE_EXHAUSTED, True)
-    go_on.set()
-    assert (await first)[0] is grpc.StatusCode.FAILED_PRECONDITION
-    assert (await code_of(stub.Compare(request, timeout=10)))[0] is grpc.StatusCode.FAILED_PRECONDITION
 
 
 async def test_bytes_that_are_no_call_leave_the_others_alone(gateway, stub):

@@ -11,6 +11,7 @@ from typing import Any
 
 import grpc
 import pytest
+from google.protobuf import json_format
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from tests.support.frozen import frozen
@@ -173,10 +174,7 @@ async def test_without_a_known_token_no_call_is_answered(guarded, metadata):
         anext(aiter(stub.SubmitStream(iter([pb.SubmitStreamRequest()]), metadata=metadata))),
         anext(aiter(stub.WatchScores(pb.WatchScoresRequest(after=0), metadata=metadata))),
         stub.GetResponse(pb.GetResponseRequest(id="r1"), metadata=metadata),
-        stub.StartReplay(pb.StartReplayRequest(run="x"), metadata=metadata),
-        anext(aiter(stub.FollowReplay(pb.FollowReplayRequest(run="x"), metadata=metadata))),
-        stub.CancelReplay(pb.CancelReplayRequest(run="x"), metadata=metadata),
-        stub.Compare(pb.CompareRequest(first="a", second="b"), metadata=metadata),
+        stub.GetReport(pb.GetReportRequest(), metadata=metadata),
     )
     for call in calls:
         code, told = await code_of(call)
@@ -194,7 +192,7 @@ async def test_a_tenant_has_its_own_and_nothing_else(guarded, publish):
         stub.Submit(submitted(tenant="acme"), metadata=bearer("other")),
         stub.GetResponse(pb.GetResponseRequest(id="r1", tenant="acme"), metadata=bearer("other")),
         anext(aiter(stub.WatchScores(pb.WatchScoresRequest(tenant="acme"), metadata=bearer("other")))),
-        stub.Compare(pb.CompareRequest(first="live", second="b", tenant="acme"), metadata=bearer("other")),
+        stub.GetReport(pb.GetReportRequest(), metadata=bearer("other")),
     ):
         code, _ = await code_of(call)
         assert code is grpc.StatusCode.PERMISSION_DENIED
@@ -206,6 +204,16 @@ async def test_a_tenant_has_its_own_and_nothing_else(guarded, publish):
     await publish("ours", tenant="acme")
     watching = aiter(stub.WatchScores(pb.WatchScoresRequest(after=0), metadata=bearer("acme")))
     assert (await anext(watching)).scored.outcome.id == "ours"
+
+
+async def test_the_report_is_that_of_http(stub, gateway, publish):
+    await publish("r1", refuted=1, supported=3)
+    async with asyncio.timeout(20):
+        while not (expected := (await gateway.http.get("/v1/report")).json())["models"]:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    told = json_format.MessageToDict((await stub.GetReport(pb.GetReportRequest(), timeout=10)).report)
+    assert told["models"] == expected["models"]
+    assert told.keys() == expected.keys()
 
 
 async def test_another_tenants_response_in_a_stream_does_not_touch_the_others(guarded):
@@ -295,7 +303,7 @@ async def test_a_port_in_use_is_told(gateway, gateway_factory):
         ("groundwatch.v1.MonitorService/Submit", (False, False)),
         ("groundwatch.v1.MonitorService/SubmitStream", (True, True)),
         ("groundwatch.v1.MonitorService/WatchScores", (False, True)),
-        ("groundwatch.v1.MonitorService/Compare", (False, False)),
+        ("groundwatch.v1.MonitorService/GetResponse", (False, False)),
     ],
 )
 async def test_bytes_that_are_no_message_are_refused_in_words(gateway, call, streams):

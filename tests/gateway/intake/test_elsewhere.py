@@ -11,7 +11,8 @@ from groundwatch.conversations.conversation import Conversation, ImageUrl
 from groundwatch.conversations.reasons import REASONS
 from groundwatch.gateway.callers import EVERYBODY, Caller
 from groundwatch.gateway.intake import elsewhere, submissions
-from groundwatch.gateway.intake.results import Recorded, Refused
+from groundwatch.gateway.intake.results import Recorded
+from groundwatch.gateway.refusals import Refused
 
 CALL = {"model": "heron-7b", "prompt": "What is it?", "answer": "A dog."}
 

@@ -13,8 +13,9 @@ from groundwatch.conversations.conversation import Conversation, ImageText, Imag
 from groundwatch.gateway.callers import EVERYBODY, Caller
 from groundwatch.gateway.intake.left_out import LeftOut
 from groundwatch.gateway.intake.logged import submission_of
-from groundwatch.gateway.intake.results import Recorded, Refused
+from groundwatch.gateway.intake.results import Recorded
 from groundwatch.gateway.intake.submissions import Encoded, Submission
+from groundwatch.gateway.refusals import Refused
 from groundwatch.records import DEFAULT_LIMITS
 from groundwatch.runtime.settings.gateway import LoggedCallsSettings
 from groundwatch.runtime.telemetry.metrics import Metrics

@@ -16,8 +16,8 @@ from groundwatch.events import ResponseRecorded
 from groundwatch.gateway.budgets.budgets import Budgets
 from groundwatch.gateway.intake.intake import Intake
 from groundwatch.gateway.intake.known_ids import KnownIds
-from groundwatch.gateway.intake.results import Refused
 from groundwatch.gateway.intake.submissions import Submission
+from groundwatch.gateway.refusals import Refused
 from groundwatch.runtime.delivery import publisher
 from groundwatch.runtime.delivery.bus import Bus, Outgoing, Stored
 from groundwatch.runtime.delivery.provisioning import provision

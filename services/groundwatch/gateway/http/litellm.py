@@ -16,7 +16,7 @@ from groundwatch.errors import UNDECODED
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.bodies import body_of
 from groundwatch.gateway.http.middleware import caller_of
-from groundwatch.gateway.http.replies import json
+from groundwatch.gateway.http.replies import json, problem
 from groundwatch.gateway.intake.logged import NOT_LOST
 from groundwatch.gateway.intake.results import Recorded
 from groundwatch.gateway.intake.window import MAX_ERRORS
@@ -50,7 +50,10 @@ class LiteLlmRoutes:
             raise Refused("too_large", str(error)) from error
         del body
         logged.count("litellm", "ignored", ignored)
-        ended = await logged.record_all(calls, caller, "litellm")
+        try:
+            ended = await logged.record_all(calls, caller, "litellm")
+        except Refused as error:
+            return problem(503, error.message, {"Retry-After": str(error.retry_after)}, reason=error.reason)
         refused = [one for one in ended if isinstance(one, Refused)]
         new = sum(isinstance(one, Recorded) and one.status == "recorded" for one in ended)
         told = {

@@ -17,14 +17,9 @@ from groundwatch.gateway.grpc.generated.monitor_pb2_grpc import MonitorServiceSt
 
 CALL_SECONDS = 40.0
 SERVICE = "/groundwatch.v1.MonitorService/"
-UNARY = ("Submit", "GetResponse", "StartReplay", "CancelReplay", "Compare")
+UNARY = ("Submit", "GetResponse", "GetReport")
 FORBIDDEN = (grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL)
 NUMBERS = (0.0, -1.0, 1e300, -1e300, float("nan"), float("inf"), float("-inf"), 1e18, 253402300800.0)
-_REPLAY_TEXTS = tuple(
-    field.name
-    for field in pb.StartReplayRequest.DESCRIPTOR.fields
-    if field.type == field.TYPE_STRING and not field.is_repeated
-)
 WHOLE = (0, -1, 2**63 - 1, -(2**63), 10**12)
 
 
@@ -43,9 +38,6 @@ class Calls:
             self._submit: 30,
             self._stream: 8,
             self._get: 10,
-            self._compare: 10,
-            self._start: 12,
-            self._run: 6,
             self._watch: 4,
             self._noise: 10,
             self._no_method: 2,
@@ -133,41 +125,6 @@ class Calls:
     async def _get(self) -> None:
         asked = pb.GetResponseRequest(id=self._text(), tenant=self._text())
         await self._stub.GetResponse(asked, timeout=CALL_SECONDS)
-
-    async def _compare(self) -> None:
-        asked = pb.CompareRequest(
-            first=self._text() if self._random.random() < 0.8 else "live",
-            second=self._text(),
-            model=self._text(),
-            tenant=self._text(),
-            protocol=self._text(),
-        )
-        await self._stub.Compare(asked, timeout=CALL_SECONDS)
-
-    async def _start(self) -> None:
-        chance = self._random
-        asked = pb.StartReplayRequest(run=f"run-{self._number}")
-        for _ in range(chance.randint(1, 3)):
-            setattr(asked, chance.choice(_REPLAY_TEXTS), self._text())
-        if chance.random() < 0.5:
-            asked.since, asked.until = chance.choice(NUMBERS), chance.choice(NUMBERS)
-            asked.speed, asked.max_cost = chance.choice(NUMBERS), chance.choice(NUMBERS)
-        if chance.random() < 0.5:
-            asked.sample, asked.seed, asked.max_tokens = (chance.choice(WHOLE) for _ in range(3))
-        if chance.random() < 0.3:
-            asked.ids.extend(self._text() for _ in range(chance.choice((1, 500))))
-            asked.protocols.append(self._text())
-        await self._stub.StartReplay(asked, timeout=CALL_SECONDS)
-
-    async def _run(self) -> None:
-        name = self._text()
-        if self._random.random() < 0.5:
-            await self._stub.CancelReplay(pb.CancelReplayRequest(run=name), timeout=CALL_SECONDS)
-            return
-        call = self._stub.FollowReplay(pb.FollowReplayRequest(run=name), timeout=CALL_SECONDS)
-        async for _ in call:
-            call.cancel()
-            return
 
     async def _watch(self) -> None:
         asked = pb.WatchScoresRequest(model=self._text(), tenant=self._text(), protocol=self._text())

@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 import time
+from typing import Any
 from urllib.parse import quote
 
 import httpx
@@ -69,6 +70,8 @@ class Doors:
             self._odd_type: 8,
             self._look_up: 10,
             self._scores: 3,
+            self._run: 8,
+            self._compare: 8,
             self._image: 14,
             self._form: 8,
             self._any: 6,
@@ -175,6 +178,25 @@ class Doors:
 
     def _quoted(self) -> str:
         return quote(texts.name(self._random).encode("utf-8", "surrogatepass"), safe="./")
+
+    async def _run(self) -> None:
+        chance = self._random
+        if chance.random() < 0.3:
+            action = chance.choice(("", "/pause", "/cancel", "/x"))
+            await self._send("run", "POST" if action else "GET", f"/v1/runs/{self._quoted()}{action}")
+            return
+        odd = texts.name(chance).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        wanted: dict[str, Any] = {"run": f"run-{self._number}"}
+        for _ in range(chance.randint(1, 3)):
+            field = chance.choice(("run", "source", "stage", "judge", "since", "sample", "ids", "protocols"))
+            wanted[field] = chance.choice((odd, [odd], -1, 1e300, 2**63, None, True))
+        content = json.dumps(wanted).encode()
+        kind = {"content-type": "application/json"}
+        await self._send("run", "POST", "/v1/runs", content=content, headers=kind)
+
+    async def _compare(self) -> None:
+        query = "&".join(f"{name}={self._quoted()}" for name in ("second", "model", "tenant", "protocol"))
+        await self._send("compare", "GET", f"/v1/compare?first=live&{query}")
 
     async def _scores(self) -> None:
         chance = self._random

@@ -13,8 +13,6 @@ import httpx
 import msgspec
 import psutil
 
-from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
-
 JSON = {"content-type": "application/json"}
 LINES = {"content-type": "application/x-ndjson"}
 PROTOBUF = {"content-type": "application/x-protobuf"}
@@ -205,9 +203,8 @@ def _streamed_more(chance: random.Random) -> Flood:
 
 
 def _replayed(chance: random.Random) -> Flood:
-    ids = pb.StartReplayRequest.DESCRIPTOR.fields_by_name["ids"].number
-    content = field(ids, b"") * chance.randrange(4_000_000, 6_000_000)
-    return Flood("", content, grpc=f"{MONITOR}StartReplay")
+    content = b'{"run":"r","ids":[' + _many(b'""', chance.randrange(100_000, 150_000)) + b"]}"
+    return Flood("/v1/runs", content, JSON)
 
 
 def _exported_spans(chance: random.Random) -> Flood:
