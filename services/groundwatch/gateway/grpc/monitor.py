@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import grpc
 import msgspec
 
+from groundwatch.gateway.access.roles import SEND, VIEW, Need
 from groundwatch.gateway.callers import Caller, Filter
 from groundwatch.gateway.core import GatewayCore, look_up
 from groundwatch.gateway.grpc import messages
@@ -55,6 +56,16 @@ def _answered(
         raise AssertionError
 
     return bounded
+
+
+NEEDS: dict[str, Need] = {
+    "Submit": SEND,
+    "SubmitStream": SEND,
+    "WatchScores": VIEW,
+    "GetResponse": VIEW,
+    "GetReport": Need("viewer", "the report"),
+}
+"""By the name of the call."""
 
 
 class Monitor(MonitorServiceServicer):

@@ -10,6 +10,7 @@ from opentelemetry.proto.collector.logs.v1 import logs_service_pb2 as logs
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as traces
 
 from groundwatch.gateway.access.access import Access
+from groundwatch.gateway.access.roles import SEND
 from groundwatch.gateway.callers import Caller
 from groundwatch.gateway.grpc.messages import Context, caller_of
 from groundwatch.gateway.grpc.monitor import ended
@@ -22,6 +23,7 @@ A = TypeVar("A", bound=Message)
 TRACES = traces.DESCRIPTOR.services_by_name["TraceService"].full_name
 LOGS = logs.DESCRIPTOR.services_by_name["LogsService"].full_name
 SERVICES = (TRACES, LOGS)
+NEEDS = {"Export": SEND}
 
 CALLS = 4
 """Requests under way at once: each may have `gateway.logged_calls.max_batch` bytes."""

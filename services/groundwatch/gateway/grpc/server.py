@@ -2,7 +2,7 @@
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,13 @@ from grpc_reflection.v1alpha import reflection
 from groundwatch.counting import TooLong
 from groundwatch.errors import InputError, SettingsError, TransientError, UsageError
 from groundwatch.gateway.access.access import Access
-from groundwatch.gateway.access.roles import CALLS, needs_of
+from groundwatch.gateway.access.roles import Need
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.grpc import messages, otlp
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
 from groundwatch.gateway.grpc.generated.monitor_pb2_grpc import add_MonitorServiceServicer_to_server
 from groundwatch.gateway.grpc.messages import Context, caller_of, end
-from groundwatch.gateway.grpc.monitor import Monitor
+from groundwatch.gateway.grpc.monitor import NEEDS, Monitor
 from groundwatch.gateway.http.bodies import Held, Share, holding
 from groundwatch.gateway.intake.reading import SMALL, Reading
 from groundwatch.gateway.otlp.receiver import Receiver
@@ -64,6 +64,7 @@ class GrpcServer:
             show_end(self._core.metrics, "gateway.grpc.tls_cert", settings.grpc.tls_cert)
         admission = Admission(
             SERVICE,
+            needs=NEEDS,
             access=self._core.access,
             calls=settings.grpc.calls,
             timeout=settings.http.body_timeout,
@@ -74,6 +75,7 @@ class GrpcServer:
         )
         of_batches = Admission(
             *otlp.SERVICES,
+            needs=otlp.NEEDS,
             access=self._core.access,
             calls=otlp.CALLS,
             timeout=settings.http.body_timeout,
@@ -91,7 +93,6 @@ class GrpcServer:
         otlp.add_to_server(self._receiver, self._core.access, server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         names = (SERVICE, *otlp.SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
-        needs_of(CALLS, calls_of(names))
         reflection.enable_server_reflection(names, server)
         host = settings.host or "[::]"
         address = f"{f'[{host}]' if ':' in host and host[0] != '[' else host}:{settings.grpc_port}"
@@ -147,13 +148,6 @@ class GrpcServer:
         ]
 
 
-def calls_of(services: Iterable[str]) -> list[str]:
-    """The full names of the calls of some services."""
-    pool = descriptor_pool.Default()  # type: ignore[no-untyped-call]
-    found = {name: pool.FindServiceByName(name).methods for name in services}
-    return [f"/{name}/{method.name}" for name, methods in found.items() for method in methods]
-
-
 def _credentials(settings: GrpcSettings) -> grpc.ServerCredentials | None:
     if not settings.tls_cert:
         return None
@@ -187,6 +181,7 @@ class Admission(grpc.aio.ServerInterceptor):
     def __init__(
         self,
         *services: str,
+        needs: Mapping[str, Need],
         access: Access,
         calls: int,
         timeout: float,
@@ -200,6 +195,7 @@ class Admission(grpc.aio.ServerInterceptor):
         `InputError` for one that holds too much."""
         self._prefixes = tuple(f"/{service}/" for service in services)
         self._limit = limit
+        self._needs = needs
         self._access = access
         self._timeout = timeout
         self._held = held
@@ -216,7 +212,7 @@ class Admission(grpc.aio.ServerInterceptor):
         method = handler_call_details.method
         if handler is None or not method.startswith(self._prefixes):
             return handler
-        need = CALLS[method]
+        need = self._needs[method.rpartition("/")[2]]
         form = descriptor_pool.Default().FindMethodByName(method[1:].replace("/", ".")).input_type  # type: ignore[no-untyped-call]
 
         def weigh(data: bytes) -> int:

@@ -8,13 +8,14 @@ from typing import Any
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
+from groundwatch.gateway.access.roles import VIEW
 from groundwatch.gateway.answers.search import AnswerPage
 from groundwatch.gateway.callers import Caller
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.middleware import caller_of
 from groundwatch.gateway.http.replies import json
+from groundwatch.gateway.http.routing import Route
 from groundwatch.gateway.refusals import Refused
 from groundwatch.reporting.answers import MOST, AnswerQuery, TooSlow, WrongFilter, read_cursor, read_query
 
@@ -27,7 +28,7 @@ class AnswerRoutes:
         self._core = core
 
     def routes(self) -> list[Route]:
-        return [Route("/v1/answers", self.answers)]
+        return [Route("/v1/answers", self.answers, VIEW)]
 
     async def answers(self, request: Request) -> Response:
         caller = caller_of(request)

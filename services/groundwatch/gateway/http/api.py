@@ -11,15 +11,13 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from groundwatch.errors import GroundwatchError
 from groundwatch.events import DEFAULT_TENANT
-from groundwatch.gateway.access.roles import is_page
+from groundwatch.gateway.access.roles import ANYBODY, SEND, VIEW, Need
 from groundwatch.gateway.callers import Caller, Filter
 from groundwatch.gateway.core import GatewayCore, confirm, look_up
-from groundwatch.gateway.http.allowing import allowed, known_alone
 from groundwatch.gateway.http.answers import AnswerRoutes
 from groundwatch.gateway.http.bodies import Receiving, body_of, share_of
 from groundwatch.gateway.http.litellm import LiteLlmRoutes
@@ -27,6 +25,7 @@ from groundwatch.gateway.http.login import LoginRoutes
 from groundwatch.gateway.http.middleware import AuthMiddleware, Guard, caller_of
 from groundwatch.gateway.http.replies import check_encoding, json, media_type, when_http, when_refused
 from groundwatch.gateway.http.review import ReviewRoutes
+from groundwatch.gateway.http.routing import Route, known_alone
 from groundwatch.gateway.intake.admission import IMAGES
 from groundwatch.gateway.intake.results import bounded
 from groundwatch.gateway.intake.submissions import DIGEST, Submission, read_question, read_submission
@@ -46,6 +45,7 @@ from groundwatch.topology import HEADER_TRACE
 NDJSON = frozenset(
     {"application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines"}
 )
+METRICS = Need("viewer", "what is measured")
 PIECE = 64 * 1024
 FORM_SLACK = 64 * 1024
 """Bytes that a multipart form may have around its image."""
@@ -81,11 +81,17 @@ class HttpApi:
         self._bounds = core.bounds
         self._watching = 0
         self._pages = Pages()
-        self._login = LoginRoutes(core.access, core.settings.login, self._pages)
+        self._login = LoginRoutes(core.access, core.settings.login, self._pages, self.is_page)
+        self.routes = self._routes()
+
+    def is_page(self, path: str) -> bool:
+        """Whether a page is at this path: what people open in a browser, and links lead to."""
+        pages = (route for route in self.routes if route.need.page and "GET" in (route.methods or ()))
+        return any(page.path_regex.match(path) for page in pages)
 
     def app(self) -> Guard:
         app = _Application(
-            routes=allowed(self.routes()),
+            routes=self.routes,
             exception_handlers={
                 HTTPException: when_http,
                 Refused: self._login.when_refused,
@@ -101,32 +107,35 @@ class HttpApi:
         if own := urlsplit(settings.login.url).hostname:
             hosts.append(own)
         authenticated = AuthMiddleware(receiving, self._core.access)
-        guarded = SameOrigin(authenticated, hosts, setting="gateway.hosts", pages=is_page)
+        guarded = SameOrigin(authenticated, hosts, setting="gateway.hosts", pages=self.is_page)
         return Guard(guarded, lambda: self._core.draining)
 
-    def routes(self) -> list[Route]:
+    def _routes(self) -> list[Route]:
         return [
             *PageRoutes(self._core, self._pages).routes(),
             *self._login.routes(),
-            Route("/v1/responses", self.post_responses, methods=["POST"]),
-            Route("/v1/responses/{id:path}", self.get_response),
-            Route("/v1/questions", self.post_question, methods=["POST"]),
-            Route("/v1/images", self.post_image, methods=["POST"]),
-            Route("/v1/images/{sha256}", self.get_image),
-            Route("/v1/losses", self.post_losses, methods=["POST"]),
+            Route("/v1/responses", self.post_responses, SEND, methods=["POST"]),
+            Route("/v1/responses/{id:path}", self.get_response, VIEW),
+            Route("/v1/questions", self.post_question, SEND, methods=["POST"]),
+            Route("/v1/images", self.post_image, SEND, methods=["POST"]),
+            Route("/v1/images/{sha256}", self.get_image, VIEW),
+            Route("/v1/losses", self.post_losses, SEND, methods=["POST"]),
             *AnswerRoutes(self._core).routes(),
             *LiteLlmRoutes(self._core).routes(),
             *OtlpRoutes(self._core, self._receiver).routes(),
             *ReviewRoutes(self._core).routes(),
             *self._more,
-            Route("/v1/scores", self.scores),
-            Route("/v1/report", self.report),
-            Route("/v1/alarms", self.alarms),
-            *telemetry_routes(
-                self._core.metrics,
-                self._core.problems,
-                lambda: self._core.bus.lost,
-                self._core.notes,
+            Route("/v1/scores", self.scores, VIEW),
+            Route("/v1/report", self.report, Need("viewer", "the report")),
+            Route("/v1/alarms", self.alarms, Need("viewer", "the list of alarms")),
+            *(
+                Route(route.path, route.endpoint, METRICS if route.path == "/metrics" else ANYBODY)
+                for route in telemetry_routes(
+                    self._core.metrics,
+                    self._core.problems,
+                    lambda: self._core.bus.lost,
+                    self._core.notes,
+                )
             ),
         ]
 

@@ -7,16 +7,17 @@ from typing import Any
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from groundwatch.conversations.conversation import Conversation, Unreadable
 from groundwatch.conversations.litellm import read_call
 from groundwatch.counting import MOST_VALUES, TooLong, count_values, has_more_values
 from groundwatch.errors import UNDECODED
+from groundwatch.gateway.access.roles import SEND
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.bodies import body_of
 from groundwatch.gateway.http.middleware import caller_of
 from groundwatch.gateway.http.replies import json, problem
+from groundwatch.gateway.http.routing import Route
 from groundwatch.gateway.intake.logged import NOT_LOST
 from groundwatch.gateway.intake.results import Recorded
 from groundwatch.gateway.intake.window import MAX_ERRORS
@@ -35,7 +36,7 @@ class LiteLlmRoutes:
         self._core = core
 
     def routes(self) -> list[Route]:
-        return [Route("/v1/litellm", self.post_calls, methods=["POST"])]
+        return [Route("/v1/litellm", self.post_calls, SEND, methods=["POST"])]
 
     async def post_calls(self, request: Request) -> Response:
         """Record every call of a body: one object, an array of them, or one on each line.

@@ -1,19 +1,20 @@
 """`/login` and `/logout`: who somebody is, by a token or by the provider, and which session that begins."""
 
+from collections.abc import Callable
 from urllib.parse import quote, urlsplit
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import Route
 
 from groundwatch.errors import TransientError
 from groundwatch.gateway.access.access import CALLBACK, Access
-from groundwatch.gateway.access.roles import is_page
+from groundwatch.gateway.access.roles import LOGIN, VIEW_PAGE
 from groundwatch.gateway.access.sessions import LoginRefused, OidcAttempt, Session
 from groundwatch.gateway.http.bodies import form_of
 from groundwatch.gateway.http.middleware import FORM, known_caller
 from groundwatch.gateway.http.replies import READING, media_type, when_refused
-from groundwatch.gateway.pages.rendering import Pages, navigation_of
+from groundwatch.gateway.http.routing import Route
+from groundwatch.gateway.pages.rendering import Pages
 from groundwatch.gateway.refusals import Refused
 from groundwatch.runtime.settings.login import LoginSettings
 from groundwatch.runtime.telemetry.logs import logger
@@ -22,22 +23,25 @@ TOO_LATE = "This page was open for too long, or in two windows. Log in again."
 
 
 class LoginRoutes:
-    def __init__(self, access: Access, settings: LoginSettings, pages: Pages) -> None:
+    def __init__(
+        self, access: Access, settings: LoginSettings, pages: Pages, is_page: Callable[[str], bool]
+    ) -> None:
         self._access = access
         self._settings = settings
         self._pages = pages
+        self._is_page = is_page
 
     def routes(self) -> list[Route]:
         return [
-            self._pages.route("/login", self.show),
-            self._pages.route("/login", self.log_in, methods=["POST"]),
-            self._pages.route("/login/oidc", self.begin),
-            self._pages.route(CALLBACK, self.finish),
-            self._pages.route("/logout", self.log_out, methods=["POST"]),
+            self._pages.route("/login", self.show, LOGIN),
+            self._pages.route("/login", self.log_in, LOGIN, methods=["POST"]),
+            self._pages.route("/login/oidc", self.begin, LOGIN),
+            self._pages.route(CALLBACK, self.finish, LOGIN),
+            self._pages.route("/logout", self.log_out, VIEW_PAGE, methods=["POST"]),
         ]
 
     async def show(self, request: Request) -> Response:
-        goal = local_page(request.query_params.get("next", ""))
+        goal = self._local_page(request.query_params.get("next", ""))
         if known_caller(request) is not None or not self._access.asks:
             return _to(goal)
         return self._page(request, goal)
@@ -47,7 +51,7 @@ class LoginRoutes:
         if media_type(request) != FORM:
             return self._page(request, "/", "Log in with the form on this page.", 400)
         form = await form_of(request)
-        goal = local_page(form.get("next", ""))
+        goal = self._local_page(form.get("next", ""))
         if self._settings.secure and request.headers.get("origin", "").lower().startswith("http:"):
             return self._page(request, goal, f"Log in at {self._settings.url}: here it is without TLS.")
         try:
@@ -58,7 +62,7 @@ class LoginRoutes:
 
     async def begin(self, request: Request) -> Response:
         """Send a browser to the provider."""
-        goal = local_page(request.query_params.get("next", ""))
+        goal = self._local_page(request.query_params.get("next", ""))
         if self._access.provider is None:
             return _to(f"/login?next={quote(goal)}")
         attempt = self._access.cookies.new_oidc_attempt(goal)
@@ -110,11 +114,22 @@ class LoginRoutes:
         goal = f"{path}?{query}" if query else path
         return _to(f"/login?next={quote(goal if request.method in READING else '/', safe='')}")
 
+    def _local_page(self, address: str) -> str:
+        """The address of a page of ours, or the first page in place of any other."""
+        try:
+            parts = urlsplit(address)
+        except ValueError:
+            return "/"
+        plain = address.isascii() and address.isprintable() and "\\" not in address and address[:2] != "//"
+        if not plain or parts.scheme or parts.netloc or parts.fragment:
+            return "/"
+        return address if self._is_page(parts.path) and not parts.path.startswith("/login") else "/"
+
     def _begun(self, session: Session, goal: str) -> Response:
         caller = self._access.caller_in(session)
         if goal == "/" and caller is not None:
             # What shows all tenants is not for one of them.
-            goal = next((path for path, _ in navigation_of(caller)), goal)
+            goal = next((path for path, _ in self._pages.navigation_of(caller)), goal)
         response = _to(goal)
         self._access.cookies.set(response, session)
         logger.info("login.begun", name=session.name, group=session.group)
@@ -135,18 +150,6 @@ class LoginRoutes:
             by_token=self._access.tokens.wanted,
             by_provider=self._access.provider is not None,
         )
-
-
-def local_page(address: str) -> str:
-    """The address of a page of ours, or the first page in place of any other."""
-    try:
-        parts = urlsplit(address)
-    except ValueError:
-        return "/"
-    plain = address.isascii() and address.isprintable() and "\\" not in address and address[:2] != "//"
-    if not plain or parts.scheme or parts.netloc or parts.fragment:
-        return "/"
-    return address if is_page(parts.path) and not parts.path.startswith("/login") else "/"
 
 
 def _to(address: str) -> Response:

@@ -12,7 +12,6 @@ from typing import Annotated, Any, TypeVar, get_args
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route
 
 from groundwatch.annotation.agreement import read_agreement
 from groundwatch.annotation.files import Format, lines_of, opinions_in
@@ -29,16 +28,19 @@ from groundwatch.events import (
     ResponseRecorded,
     ResponseScored,
 )
+from groundwatch.gateway.access.roles import OPERATE, REVIEW, VIEW, Need
 from groundwatch.gateway.callers import Caller
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.bodies import MAX_JSON, body_of, json_of
 from groundwatch.gateway.http.middleware import caller_of
 from groundwatch.gateway.http.replies import json
+from groundwatch.gateway.http.routing import Route
 from groundwatch.gateway.intake.results import bounded
 from groundwatch.gateway.refusals import Refused
 from groundwatch.runtime.delivery.bus import ENCODER, Stored
 from groundwatch.topology import OUTCOMES, RESPONSES, subject_of
 
+AGREEMENT = Need("viewer", "the agreement of judges and people")
 MAX_FILE = 32 * 1024 * 1024
 MAX_FACTS = 1_000
 GONE = 20
@@ -83,18 +85,22 @@ class ReviewRoutes:
     def routes(self) -> list[Route]:
         one, item = "/v1/queues/{name}", "/v1/queues/{name}/items/{key}"
         return [
-            Route("/v1/queues", self._answered(self.list), methods=["GET"]),
-            Route("/v1/queues", self._answered(self.create), methods=["POST"]),
-            Route(one, self._answered(self.show), methods=["GET"]),
-            Route(f"{one}/close", self._answered(self.close), methods=["POST"]),
-            Route(f"{one}/next", self._answered(self.next), methods=["POST"]),
-            Route(item, self._answered(self.item), methods=["GET"]),
-            Route(f"{item}/draft", self._answered(self.draft), methods=["PUT"]),
-            Route(f"{item}/opinion", self._answered(self.opinion), methods=["POST"]),
-            Route(f"{item}/release", self._answered(self.release), methods=["POST"]),
-            Route("/v1/agreement", self._answered(self.agreement), methods=["GET"]),
-            Route("/v1/opinions", self._answered(self.export), methods=["GET"]),
-            Route("/v1/opinions", self._answered(self.take), methods=["POST"]),
+            Route("/v1/queues", self._answered(self.list), VIEW),
+            Route("/v1/queues", self._answered(self.create), OPERATE, methods=["POST"]),
+            Route(one, self._answered(self.show), VIEW),
+            Route(f"{one}/close", self._answered(self.close), OPERATE, methods=["POST"]),
+            Route(f"{one}/next", self._answered(self.next), REVIEW, methods=["POST"]),
+            Route(item, self._answered(self.item), REVIEW),
+            Route(f"{item}/draft", self._answered(self.draft), REVIEW, methods=["PUT"]),
+            Route(f"{item}/opinion", self._answered(self.opinion), REVIEW, methods=["POST"]),
+            Route(f"{item}/release", self._answered(self.release), REVIEW, methods=["POST"]),
+            Route(
+                "/v1/agreement",
+                self._answered(self.agreement),
+                AGREEMENT,
+            ),
+            Route("/v1/opinions", self._answered(self.export), VIEW),
+            Route("/v1/opinions", self._answered(self.take), OPERATE, methods=["POST"]),
         ]
 
     def _answered(self, handle: Any) -> Any:

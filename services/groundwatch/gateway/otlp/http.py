@@ -10,15 +10,16 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from groundwatch.counting import TooLong
 from groundwatch.errors import InputError, TransientError
+from groundwatch.gateway.access.roles import SEND
 from groundwatch.gateway.callers import Caller
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.bodies import body_of, share_of
 from groundwatch.gateway.http.middleware import caller_of
 from groundwatch.gateway.http.replies import media_type
+from groundwatch.gateway.http.routing import Route
 from groundwatch.gateway.otlp.decoding import JSON, PROTOBUF, decompressed, read_request, weigh
 from groundwatch.gateway.otlp.receiver import Receiver
 from groundwatch.gateway.refusals import Refused, one_line, refusal_of
@@ -39,10 +40,10 @@ class OtlpRoutes:
 
     def routes(self) -> list[Route]:
         return [
-            Route("/v1/traces", self.traces, methods=["POST"]),
-            Route("/v1/logs", self.logs, methods=["POST"]),
-            Route("/api/public/otel/v1/traces", self.traces, methods=["POST"]),
-            Route("/api/public/media", self.media, methods=["POST"]),
+            Route("/v1/traces", self.traces, SEND, methods=["POST"]),
+            Route("/v1/logs", self.logs, SEND, methods=["POST"]),
+            Route("/api/public/otel/v1/traces", self.traces, SEND, methods=["POST"]),
+            Route("/api/public/media", self.media, SEND, methods=["POST"]),
         ]
 
     async def traces(self, request: Request) -> Response:

@@ -4,14 +4,15 @@ import msgspec
 import nats.js.errors
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import Route
 
 from groundwatch.errors import UNDECODED, GroundwatchError
 from groundwatch.events import LIVE, AlarmRaised
+from groundwatch.gateway.access.roles import Need
 from groundwatch.gateway.acknowledgements import Acknowledgements, key_of
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.bodies import form_of
 from groundwatch.gateway.http.middleware import caller_of
+from groundwatch.gateway.http.routing import Route
 from groundwatch.gateway.live.around import LENGTHS, Around, Traffic, read_around
 from groundwatch.gateway.pages.charts import scale_top
 from groundwatch.gateway.pages.corrections import CorrectedRates
@@ -45,10 +46,11 @@ class AlarmPages:
         self._notes = Acknowledgements(core.bus)
 
     def routes(self) -> list[Route]:
+        route = self._pages.route
         return [
-            self._pages.route("/alarms", self.list_alarms),
-            self._pages.route("/alarms/{key}", self.one_alarm),
-            self._pages.route("/alarms/{key}/acknowledge", self.acknowledge, methods=["POST"]),
+            route("/alarms", self.list_alarms, Need("viewer", "the list of alarms", page=True)),
+            route("/alarms/{key}", self.one_alarm, Need("viewer", "an alarm", page=True)),
+            route("/alarms/{key}/acknowledge", self.acknowledge, Need("reviewer", "an alarm"), ["POST"]),
         ]
 
     async def list_alarms(self, request: Request) -> Response:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from groundwatch.annotation.opinions import Opinions
 from groundwatch.errors import TransientError
@@ -24,10 +23,12 @@ from groundwatch.events import (
     ResponseScored,
     version_of,
 )
+from groundwatch.gateway.access.roles import VIEW_PAGE
 from groundwatch.gateway.answers.answer import Answer, ErasedAnswer, RawEvent, find_answer
 from groundwatch.gateway.callers import Caller
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.middleware import caller_of
+from groundwatch.gateway.http.routing import Route
 from groundwatch.gateway.pages.judgements import MANY, curve, match_rows, step_rows, triplet_rows
 from groundwatch.gateway.pages.marking import marked
 from groundwatch.gateway.pages.rendering import Pages, answer_address
@@ -88,7 +89,7 @@ class AnswerPages:
         self._opinions = Opinions(core.bus)
 
     def routes(self) -> list[Route]:
-        return [self._pages.route("/answers/{id:path}", self.page)]
+        return [self._pages.route("/answers/{id:path}", self.page, VIEW_PAGE)]
 
     async def page(self, request: Request) -> Response:
         caller = caller_of(request)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from groundwatch.events import DEFAULT_TENANT, LIVE
+from groundwatch.gateway.access.roles import VIEW_PAGE
 from groundwatch.gateway.answers.search import AnswerPage
 from groundwatch.gateway.callers import Caller
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.answers import query_of, search
 from groundwatch.gateway.http.middleware import caller_of
+from groundwatch.gateway.http.routing import Route
 from groundwatch.gateway.pages.marking import marked_sentence
 from groundwatch.gateway.pages.rendering import Pages, address, answer_address
 from groundwatch.reporting.answers import ORDERS, VERDICTS, AnswerQuery, Hit, TooSlow, WrongFilter
@@ -56,7 +57,7 @@ class AnswersPage:
         self._pages = pages
 
     def routes(self) -> list[Route]:
-        return [self._pages.route("/answers", self.page)]
+        return [self._pages.route("/answers", self.page, VIEW_PAGE)]
 
     async def page(self, request: Request) -> Response:
         caller = caller_of(request)

@@ -8,11 +8,12 @@ import msgspec
 from prometheus_client.metrics import MetricWrapperBase
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import Route
 
 from groundwatch.errors import GroundwatchError, UsageError
+from groundwatch.gateway.access.roles import Need
 from groundwatch.gateway.budgets import rules
 from groundwatch.gateway.core import GatewayCore
+from groundwatch.gateway.http.routing import Route
 from groundwatch.gateway.pages.rendering import Pages
 from groundwatch.gateway.refusals import Refused
 from groundwatch.runtime.delivery.bus import Bus
@@ -25,6 +26,7 @@ from groundwatch.topology import DEAD, STAGES
 LETTERS = 50
 """Dead letters that are shown, the newest, and that are sent again at once."""
 
+RETRY = Need("operator", "the dead letters")
 NOT_READ = (*FAULTS, GroundwatchError)
 
 T = TypeVar("T")
@@ -58,9 +60,15 @@ class HealthPage:
         self._pages = pages
 
     def routes(self) -> list[Route]:
+        route = self._pages.route
         return [
-            self._pages.route("/health", self.page),
-            self._pages.route("/health/dead/{number}/retry", self.retry, methods=["POST"]),
+            route("/health", self.page, Need("viewer", "the state of everything", page=True)),
+            route(
+                "/health/dead/{number}/retry",
+                self.retry,
+                Need("operator", "the dead letters"),
+                methods=["POST"],
+            ),
         ]
 
     async def page(self, request: Request) -> Response:

@@ -3,9 +3,10 @@
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
+from groundwatch.gateway.access.roles import Need
 from groundwatch.gateway.core import GatewayCore
+from groundwatch.gateway.http.routing import Route
 from groundwatch.gateway.pages.charts import scale_top
 from groundwatch.gateway.pages.corrections import CorrectedRates
 from groundwatch.gateway.pages.rendering import Pages
@@ -72,7 +73,7 @@ class Overview:
         self._pages = pages
 
     def routes(self) -> list[Route]:
-        return [self._pages.route("/", self.page)]
+        return [self._pages.route("/", self.page, Need("viewer", "the page", page=True))]
 
     async def page(self, request: Request) -> Response:
         """The page; with `?part=models` only what its script replaces, nothing while it is as `seen`."""

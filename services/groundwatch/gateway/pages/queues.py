@@ -9,7 +9,6 @@ from urllib.parse import quote
 import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import Route
 
 from groundwatch.annotation.agreement import Agreement, read_agreement
 from groundwatch.annotation.corrected import read_corrected
@@ -19,11 +18,13 @@ from groundwatch.annotation.opinions import ALL
 from groundwatch.annotation.queues import Queues, QueueSpec, Rule
 from groundwatch.errors import InputError, UnknownName, UsageError
 from groundwatch.events import Decision
+from groundwatch.gateway.access.roles import OPERATE, REVIEW_PAGE, VIEW_PAGE
 from groundwatch.gateway.callers import Caller
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.bodies import form_of
 from groundwatch.gateway.http.middleware import caller_of
 from groundwatch.gateway.http.review import check_alarm, may_see
+from groundwatch.gateway.http.routing import Route
 from groundwatch.gateway.pages.rendering import Pages
 from groundwatch.gateway.refusals import Refused
 from groundwatch.protocols import registry
@@ -58,11 +59,11 @@ class QueuePages:
     def routes(self) -> list[Route]:
         route = self._pages.route
         return [
-            route("/queues", self.queues),
-            route("/queues", self.create, ["POST"]),
-            route("/queues/{name}", self.queue),
-            route("/queues/{name}/close", self.close, ["POST"]),
-            route("/review/{name}", self.review),
+            route("/queues", self.queues, VIEW_PAGE),
+            route("/queues", self.create, OPERATE, methods=["POST"]),
+            route("/queues/{name}", self.queue, VIEW_PAGE),
+            route("/queues/{name}/close", self.close, OPERATE, methods=["POST"]),
+            route("/review/{name}", self.review, REVIEW_PAGE),
         ]
 
     async def queues(self, request: Request) -> Response:

@@ -9,13 +9,13 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from groundwatch.errors import GroundwatchError
 from groundwatch.events import DEFAULT_TENANT, LIVE
-from groundwatch.gateway.access.roles import ROUTES
+from groundwatch.gateway.access.roles import Need
 from groundwatch.gateway.callers import Caller
 from groundwatch.gateway.http.middleware import known_caller
+from groundwatch.gateway.http.routing import Route
 from groundwatch.gateway.pages import charts
 from groundwatch.gateway.pages.showing import FILTERS
 from groundwatch.gateway.refusals import Refused, refusal_of
@@ -105,6 +105,7 @@ class Pages:
 
     def __init__(self) -> None:
         self.static = StaticFiles()
+        self._needs: dict[str, Need] = {}
         self._environment = environment = Environment(
             loader=PackageLoader("groundwatch.gateway.pages", "templates"),
             autoescape=True,
@@ -131,12 +132,12 @@ class Pages:
         html = template.render(
             caller=caller,
             in_session=request.state.in_session,
-            navigation=navigation_of(caller),
+            navigation=self.navigation_of(caller),
             **values,
         )
         return Response(html.encode("utf-8", "replace"), status, HEADERS, "text/html; charset=utf-8")
 
-    def route(self, path: str, handler: Handler, methods: Sequence[str] = ("GET",)) -> Route:
+    def route(self, path: str, handler: Handler, need: Need, methods: Sequence[str] = ("GET",)) -> Route:
         """Serves a page; why it cannot be made is told on a page too."""
 
         async def page(request: Request) -> Response:
@@ -151,7 +152,13 @@ class Pages:
                     logger.warning("gateway.page", path=request.url.path, error=refused.message)
                 return self.refused(request, refused)
 
-        return Route(path, page, methods=list(methods))
+        if "GET" in methods:
+            self._needs[path] = need
+        return Route(path, page, need, methods)
+
+    def navigation_of(self, caller: Caller | None) -> list[tuple[str, str]]:
+        """The addresses and names of the pages that somebody may open."""
+        return [item for item in NAVIGATION if caller is not None and caller.meets(self._needs[item[0]])]
 
     def refused(self, request: Request, refused: Refused) -> Response:
         """A page that says why there is no other."""
@@ -166,14 +173,6 @@ def answer_address(name: str, tenant: str = "", run: str = "", protocol: str = "
     """The address of one answer, by its id."""
     tenant, run = "" if tenant == DEFAULT_TENANT else tenant, "" if run == LIVE else run
     return address(f"/answers/{quote(name, safe='')}", tenant=tenant, run=run, protocol=protocol)
-
-
-def navigation_of(caller: Caller | None) -> list[tuple[str, str]]:
-    """The addresses and names of the pages that somebody may open."""
-    if caller is None:
-        return []
-    needs = {path: ROUTES.get(("GET", path)) for path, _ in NAVIGATION}
-    return [(path, name) for path, name in NAVIGATION if (need := needs[path]) and caller.meets(need)]
 
 
 def address(path: str, **query: Any) -> str:

@@ -3,9 +3,10 @@
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import Route
 
+from groundwatch.gateway.access.roles import ANYBODY
 from groundwatch.gateway.core import GatewayCore
+from groundwatch.gateway.http.routing import Route
 from groundwatch.gateway.pages.alarms import AlarmPages
 from groundwatch.gateway.pages.answer import AnswerPages
 from groundwatch.gateway.pages.answers import AnswersPage
@@ -31,9 +32,9 @@ class PageRoutes:
             *AlarmPages(self._core, self._pages).routes(),
             *RunRoutes(self._core, self._pages).routes(),
             *HealthPage(self._core, self._pages).routes(),
-            Route("/static/{name}", self._static),
-            Route("/static/{version}/{name}", self._static),
-            Route("/favicon.ico", self._icon),
+            Route("/static/{name}", self._static, ANYBODY),
+            Route("/static/{version}/{name}", self._static, ANYBODY),
+            Route("/favicon.ico", self._icon, ANYBODY),
             *QueuePages(self._core, self._pages).routes(),
         ]
 

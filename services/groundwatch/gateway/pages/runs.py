@@ -8,16 +8,17 @@ from urllib.parse import quote
 import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import Route
 
 from groundwatch.errors import TransientError, UsageError
 from groundwatch.events import LIVE
+from groundwatch.gateway.access.roles import OPERATE, VIEW, Need
 from groundwatch.gateway.callers import Caller, Filter
 from groundwatch.gateway.comparing import LIMIT, compare
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.bodies import json_of
 from groundwatch.gateway.http.middleware import caller_of
 from groundwatch.gateway.http.replies import is_json, json
+from groundwatch.gateway.http.routing import Route
 from groundwatch.gateway.pages.charts import scale_top
 from groundwatch.gateway.pages.rendering import Pages
 from groundwatch.gateway.refusals import Refused
@@ -52,15 +53,15 @@ class RunRoutes:
     def routes(self) -> list[Route]:
         page = self._pages.route
         return [
-            page("/runs", self.list_runs),
-            page("/runs/{name}", self.one_run),
-            page("/runs/{name}/{action}", self.change, methods=["POST"]),
-            page("/compare", self.compare_page),
-            Route("/v1/runs", self.list_runs),
-            Route("/v1/runs", self.start, methods=["POST"]),
-            Route("/v1/runs/{name}", self.one_run),
-            Route("/v1/runs/{name}/{action}", self.change, methods=["POST"]),
-            Route("/v1/compare", self.compare),
+            page("/runs", self.list_runs, Need("viewer", "the list of replays", page=True)),
+            page("/runs/{name}", self.one_run, Need("viewer", "a replay", page=True)),
+            page("/runs/{name}/{action}", self.change, Need("operator", "a replay"), methods=["POST"]),
+            page("/compare", self.compare_page, Need("viewer", "a comparison", page=True)),
+            Route("/v1/runs", self.list_runs, VIEW),
+            Route("/v1/runs", self.start, OPERATE, methods=["POST"]),
+            Route("/v1/runs/{name}", self.one_run, VIEW),
+            Route("/v1/runs/{name}/{action}", self.change, OPERATE, methods=["POST"]),
+            Route("/v1/compare", self.compare, VIEW),
         ]
 
     @property

@@ -4,12 +4,13 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
+from groundwatch.gateway.access.roles import SEND
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.bodies import body_of
 from groundwatch.gateway.http.middleware import caller_of
 from groundwatch.gateway.http.replies import check_encoding, json, media_type
+from groundwatch.gateway.http.routing import Route
 from groundwatch.gateway.joining import Joiner
 from groundwatch.gateway.refusals import Refused, one_line
 from groundwatch.gateway.serving.events import BATCH, read_events
@@ -22,7 +23,7 @@ class CloudEventRoutes:
         self._exchanges = Exchanges(core, joiner)
 
     def routes(self) -> list[Route]:
-        return [Route("/v1/cloudevents", self.post_events, methods=["POST"])]
+        return [Route("/v1/cloudevents", self.post_events, SEND, methods=["POST"])]
 
     async def post_events(self, request: Request) -> Response:
         """Take one event, or a batch. 200 and not 202, which KServe's logger takes for an error."""

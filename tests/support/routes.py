@@ -1,0 +1,16 @@
+"""What a running gateway serves over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from groundwatch.gateway.http.routing import Route
+
+
+def served_by(gateway: Any) -> list[Route]:
+    """The routes of its innermost application."""
+    app = gateway.service.app
+    while not hasattr(app, "router"):
+        app = app._app
+    routes: list[Route] = app.router.routes
+    return routes
