@@ -89,11 +89,10 @@ class GatewayCore:
         self.intake = Intake(self.settings, bus, metrics, self.store, self.budgets, self.erased, self.known)
         self.backlog = Backlog(bus, self.settings.intake.max_backlog)
         most_images = self.settings.intake.max_images
-        self.admission = Admission(self.settings.admission, bus, metrics, most_images=most_images)
+        self.admission = Admission(self.settings.admission, metrics, most_images=most_images)
         self.logged = LoggedCalls(self.bounds, metrics, self.intake.left_out, self.record, self._complete)
         self.telling: list[Callable[[], Sequence[str]]] = [
             lambda: self.intake.left_out.notes,
-            lambda: self.admission.notes,
             lambda: self.access.notes,
         ]
         self.gauges = StreamGauges(bus, metrics)
@@ -124,7 +123,7 @@ class GatewayCore:
         if isinstance(submission, Refused):
             return self.intake.refuse(submission)
         tenant = submission.response.tenant
-        if over := await self.admission.admit(tenant):
+        if over := self.admission.admit(tenant):
             return self.intake.refuse(over.but(id=submission.response.id))
         if submission.strategy is not None:
             ended = await self.intake.ask(submission, submission.strategy)
@@ -187,7 +186,7 @@ class GatewayCore:
 
     async def _complete(self, call: Conversation, sender: str, tenant: str) -> Conversation | Refused:
         """A logged call with what it only names; nothing is fetched for one that is not taken now."""
-        if refused := self.backlog.refusal() or await self.admission.refusal(tenant):
+        if refused := self.backlog.refusal() or self.admission.refusal(tenant):
             return refused
         return await with_uploaded(call, self.intake.fetcher, sender, self.settings.intake.max_line)
 

@@ -117,7 +117,7 @@ class Joiner(SupervisedTask):
                 reason="rate_limited", message=f"{message}: send it again later", after=RETRY_AFTER
             )
         if call is None and family.rated:
-            return await self._core.admission.admit(tenant, HALVES)
+            return self._core.admission.admit(tenant, HALVES)
         return None
 
     def end(self, family: Family, key: str) -> None:
@@ -243,7 +243,7 @@ class Joiner(SupervisedTask):
     async def _attempt(self, call: Call) -> bool:
         """Whether others of its tenant may be tried: it was not held up by what holds up them all."""
         try:
-            if await self._core.admission.refusal(call.tenant):
+            if self._core.admission.refusal(call.tenant):
                 return False
             ended = await self.join(self._families[call.family], call.key, list(call.parts))
         except (TransientError, *FAULTS) as error:

@@ -194,7 +194,7 @@ class HttpApi:
             self._core.metrics.images.labels("refused").inc()
             raise Refused("too_large", f"image is larger than {limit} bytes") from error
         caller = caller_of(request)
-        if over := await self._core.admission.admit(caller.only or DEFAULT_TENANT, IMAGES):
+        if over := self._core.admission.admit(caller.only or DEFAULT_TENANT, IMAGES):
             raise self._core.intake.refuse(over)
         async with bounded():
             image = await self._core.intake.attachments.store(data, caller.sender)

@@ -74,7 +74,7 @@ class Window:
         submission = self.given_up or read()
         if not isinstance(submission, Refused):
             response = submission.response
-            if over := await self._core.admission.admit(response.tenant):
+            if over := self._core.admission.admit(response.tenant):
                 submission = over.but(id=response.id)
         if isinstance(submission, Refused):
             await self.refused(number, submission)

@@ -87,7 +87,7 @@ class SubjectIntake:
         tenant = address.tenant if address is not None else ""
         if not tenant:
             return Refused(reason="invalid", message=f"{arrived.origin[:64]} is the subject of no tenant")
-        if over := await core.admission.admit(tenant):
+        if over := core.admission.admit(tenant):
             return core.intake.refuse(over)
         # Delivered again, one without an id must be the same.
         name = digest(arrived.key, str(arrived.stored_at.timestamp()))[:32]

@@ -186,7 +186,7 @@ class TenantRate(Section):
 
 
 class AdmissionSettings(Section):
-    """How many responses of each tenant are taken, by all gateways together.
+    """How many responses of each tenant this gateway takes; several take as many times more.
 
     `rate` and `burst` hold for each tenant that is not in `tenants`; `rate` 0: without limit.
     """
