@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import contextlib
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Protocol
 
 from starlette.types import ASGIApp
 
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.api import HttpApi
 from groundwatch.gateway.joining import Joiner
-from groundwatch.gateway.live.backlog import Gauges
 from groundwatch.gateway.otlp.receiver import Receiver
 from groundwatch.gateway.replays import Replays
 from groundwatch.gateway.serving.dynamo import Dynamo
@@ -27,6 +28,19 @@ if TYPE_CHECKING:
     from groundwatch.gateway.grpc.server import GrpcServer
 
 
+class Part(Protocol):
+    @property
+    def problem(self) -> str: ...
+
+
+class Running(Part, Protocol):
+    """Goes on in the background from its start, which may be awaited, to its stop."""
+
+    def start(self) -> Any: ...
+
+    async def stop(self) -> None: ...
+
+
 class GatewayService:
     name = "gateway"
 
@@ -36,7 +50,7 @@ class GatewayService:
         bus: Bus,
         metrics: Metrics,
         replays: Replays | None = None,
-        run_gauges: Gauges | None = None,
+        run_gauges: Running | None = None,
         archived: Archived | None = None,
     ) -> None:
         """`run_gauges` tell Prometheus of replays, which are no business of the gateway's own; `archived`
@@ -50,10 +64,12 @@ class GatewayService:
         metrics.objective.set(settings.alarm.objective)
         self._server: HttpServer | None = None
         self._grpc: GrpcServer | None = None
-        self._subject: SubjectIntake | None = None
-        self._dynamo: Dynamo | None = None
-        self._joiner: Joiner | None = None
+        self._doors: list[Callable[[float], Coroutine[Any, Any, None]]] = []
+        """What ends each that something comes in by, within some seconds."""
+        self._parts: list[Part] = []
+        self._stack = contextlib.AsyncExitStack()
         self._draining = False
+        self._timeout = 0.0
         self.held_back = ""
         """Why nobody should be sent here yet, although it serves already."""
         self.core: GatewayCore | None = None
@@ -82,67 +98,70 @@ class GatewayService:
             self._settings, self._bus, self._metrics, self._replays, self._unready, self._archived
         )
         core.telling.append(self._troubles)
-        self._joiner = joiner = Joiner(core)
+        joiner = Joiner(core)
         receiver, cloud_events = Receiver(core, joiner), CloudEventRoutes(core, joiner)
-        await core.erased.start()
-        await core.known.start()
-        await core.intake.placing.start()
+        await self._run(core.erased)
+        await self._run(core.known)
+        await self._run(core.intake.placing)
         if settings.grpc_port >= 0:
             # Imported only when wanted: it is a large library.
             from groundwatch.gateway.grpc.server import GrpcServer
 
             self._grpc = GrpcServer(core, receiver)
-        await core.budgets.start()
+        await self._run(core.budgets)
         await core.backlog.look()
         for part in (core.backlog, core.gauges, core.nats_monitor, self._run_gauges, core.live, core.answers):
             if part is not None:
-                part.start()
+                await self._run(part)
+        await self._run(joiner)
+        if self._replays is not None:
+            self._stack.push_async_callback(self._replays.close)
+        self._stack.push_async_callback(core.intake.attachments.close)
+        self._stack.push_async_callback(self._close_doors)
         self.app = HttpApi(core, receiver, cloud_events.routes()).app()
         server = HttpServer(self.app, host=settings.host, port=settings.port, limits=settings.http)
         await server.start()
+        self._doors.append(server.stop)
         self._server, self.port = server, server.port
         if self._grpc is not None:
+            self._doors.append(self._grpc.stop)
             await self._grpc.start()
+            self._parts.append(self._grpc)
             self.grpc_port = self._grpc.port
-        self._subject = SubjectIntake(core)
-        await self._subject.start()
-        joiner.start()
+        subject = SubjectIntake(core)
+        self._doors.append(subject.drain)
+        await subject.start()
+        self._parts.append(subject)
         if settings.dynamo.stream:
-            self._dynamo = Dynamo(core, settings.dynamo, self._settings.nats)
-            self._dynamo.start()
+            dynamo = Dynamo(core, settings.dynamo, self._settings.nats)
+            self._doors.append(dynamo.drain)
+            dynamo.start()
         logger.info("gateway.listening", url=self.url)
+
+    async def _run(self, part: Running) -> None:
+        """Start it, to be stopped in its turn."""
+        self._stack.push_async_callback(part.stop)
+        self._parts.append(part)
+        if (starting := part.start()) is not None:
+            await starting
 
     async def drain(self, timeout: float) -> None:
         """Say that it is going, and serve on for `gateway.drain_delay`; then accept nothing more, finish open
         requests within `timeout` seconds, and end the streams of live scores."""
         core = self.core
-        if core is not None and self._server is not None and not self._draining:
-            self._draining = core.draining = True
-            await asyncio.sleep(0.0 if self._bus.lost else self._settings.gateway.drain_delay)
         if core is not None:
+            if self._server is not None and not self._draining:
+                self._draining = core.draining = True
+                await asyncio.sleep(0.0 if self._bus.lost else self._settings.gateway.drain_delay)
             core.backlog.close()
             core.live.close()
+        self._timeout = timeout
+        await self._stack.aclose()
+
+    async def _close_doors(self) -> None:
         async with asyncio.TaskGroup() as stopping:
-            for server in (self._server, self._grpc):
-                if server is not None:
-                    stopping.create_task(server.stop(timeout))
-            for consuming in (self._subject, self._dynamo):
-                if consuming is not None:
-                    stopping.create_task(consuming.drain(timeout))
-        if core is not None:
-            await core.intake.attachments.close()
-        if self._replays is not None:
-            await self._replays.close()
-        parts = (
-            (core.backlog, core.gauges, core.live, core.budgets, core.erased, core.known, core.intake.placing)
-            if core is not None
-            else ()
-        )
-        monitor = core.nats_monitor if core is not None else None
-        answers = core.answers if core is not None else None
-        for part in (self._run_gauges, self._joiner, monitor, answers, *parts):
-            if part is not None:
-                await part.stop()
+            for close in self._doors:
+                stopping.create_task(close(self._timeout))
 
     def problems(self) -> list[str]:
         """Why nobody should be sent here rather than to another gateway. What all gateways share, such as a
@@ -168,13 +187,5 @@ class GatewayService:
         core = self.core
         if core is not None and not self._draining and (refusal := core.backlog.refusal()):
             found.append(refusal.message)
-        parts = (
-            (core.erased, core.known, core.intake.placing, core.backlog, core.live, core.budgets, core.gauges)
-            if core is not None
-            else ()
-        )
-        answers = core.answers if core is not None else None
-        for part in (*parts, self._run_gauges, self._grpc, self._subject, self._joiner, answers):
-            if part is not None and part.problem:
-                found.append(part.problem)
+        found += [part.problem for part in self._parts if part.problem]
         return [f"{self.name}: {why}" for why in found]

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import time
-from typing import Protocol
 
 import msgspec
 import nats.js.errors
@@ -86,15 +85,6 @@ class Backlog(SupervisedTask):
         while True:
             await self.look()
             await asyncio.sleep(LOOK_SECONDS)
-
-
-class Gauges(Protocol):
-    def start(self) -> None: ...
-
-    async def stop(self) -> None: ...
-
-    @property
-    def problem(self) -> str: ...
 
 
 class WaitingFor(msgspec.Struct, frozen=True, kw_only=True):
