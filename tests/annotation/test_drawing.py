@@ -19,8 +19,8 @@ from groundwatch.annotation.drawing import (
     probability,
     uncertainty,
 )
-from groundwatch.annotation.queues import QueueSpec
 from groundwatch.events import Decision, OutcomeKind
+from groundwatch.reviews.queues import QueueSpec
 
 
 def spec(**changes: object) -> QueueSpec:

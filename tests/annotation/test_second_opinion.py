@@ -16,11 +16,6 @@ from tests.conftest import BusFactory
 from tests.runtime.conftest import FAST, eventually
 
 from groundwatch.annotation import second_opinion, turns
-from groundwatch.annotation.corrected import compute_corrected, read_corrected
-from groundwatch.annotation.frames import Frames
-from groundwatch.annotation.items import Item, Items
-from groundwatch.annotation.opinions import Opinions
-from groundwatch.annotation.queues import Queues, QueueSpec
 from groundwatch.annotation.second_opinion import SecondJudge, SecondOpinions, reviewer_of
 from groundwatch.annotation.service import AnnotationService
 from groundwatch.annotation.turns import Turns
@@ -38,6 +33,11 @@ from groundwatch.events import (
     Verdict,
 )
 from groundwatch.protocols.base import EvaluationProtocol, units_of
+from groundwatch.reviews.corrected import compute_corrected, read_corrected
+from groundwatch.reviews.frames import Frames
+from groundwatch.reviews.items import Item, Items
+from groundwatch.reviews.opinions import Opinions
+from groundwatch.reviews.queues import Queues, QueueSpec
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.telemetry.metrics import Metrics
@@ -482,7 +482,7 @@ async def test_from_traffic_to_the_corrected_rate(
 ) -> None:
     """The real services: a biased first judge, the reference as the second."""
     # Of other draws one in twenty has an interval without the true rate.
-    monkeypatch.setattr("groundwatch.annotation.queues.secrets.token_hex", lambda size: "5a" * size)
+    monkeypatch.setattr("groundwatch.reviews.queues.secrets.token_hex", lambda size: "5a" * size)
     bus = await bus_factory("annotation")
     chosen = Settings.model_validate(
         {

@@ -15,11 +15,6 @@ from tests.annotation.test_second_opinion import settings as second
 from tests.runtime.conftest import eventually
 from tests.support.secured import Secured, secured
 
-from groundwatch.annotation.agreement import read_agreement
-from groundwatch.annotation.corrected import read_corrected
-from groundwatch.annotation.frames import Frames
-from groundwatch.annotation.opinions import Opinions, opinion_on
-from groundwatch.annotation.queues import Queues, QueueSpec
 from groundwatch.annotation.service import AnnotationService
 from groundwatch.archive.events import Events
 from groundwatch.archive.service import ArchiveService
@@ -27,6 +22,11 @@ from groundwatch.erasure.erasing import Eraser
 from groundwatch.erasure.finding import Stores, subject
 from groundwatch.events import Decision, FactOpinion
 from groundwatch.keys import in_partition
+from groundwatch.reviews.agreement import read_agreement
+from groundwatch.reviews.corrected import read_corrected
+from groundwatch.reviews.frames import Frames
+from groundwatch.reviews.opinions import Opinions, opinion_on
+from groundwatch.reviews.queues import Queues, QueueSpec
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing
 from groundwatch.runtime.delivery.outcomes import outgoing
 from groundwatch.runtime.settings import ArchiveSettings, Settings

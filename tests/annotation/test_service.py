@@ -13,13 +13,13 @@ from tests.conftest import BusFactory
 from tests.runtime.conftest import eventually
 
 from groundwatch.annotation.drawing import position
-from groundwatch.annotation.frames import Frame, Frames
-from groundwatch.annotation.items import Items
-from groundwatch.annotation.opinions import ALL, judged
-from groundwatch.annotation.queues import Queues, QueueSpec
 from groundwatch.annotation.service import AnnotationService
 from groundwatch.errors import UnknownName, UsageError
 from groundwatch.events import AlarmRaised, ResponseScored
+from groundwatch.reviews.frames import Frame, Frames
+from groundwatch.reviews.items import Items
+from groundwatch.reviews.opinions import ALL, judged
+from groundwatch.reviews.queues import Queues, QueueSpec
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.telemetry.metrics import Metrics

@@ -12,15 +12,15 @@ from tests.runtime.conftest import eventually
 from tests.support.browser import open_browser
 from tests.support.reviewing import Reviewer, reviewer_at
 
-from groundwatch.annotation.corrected import compute_corrected
-from groundwatch.annotation.items import Items
-from groundwatch.annotation.opinions import Opinions
-from groundwatch.annotation.queues import Queues, QueueSpec
 from groundwatch.demo import live
 from groundwatch.demo.findings import VERSION, LiveFindings
 from groundwatch.demo.shared import Screen
 from groundwatch.miniature.language import holds
 from groundwatch.miniature.world import Scene
+from groundwatch.reviews.corrected import compute_corrected
+from groundwatch.reviews.items import Items
+from groundwatch.reviews.opinions import Opinions
+from groundwatch.reviews.queues import Queues, QueueSpec
 
 ANSWERS, REVIEWED = 260, 200
 DECISIONS = {True: "1", False: "2", None: "3"}

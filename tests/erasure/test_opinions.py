@@ -9,14 +9,14 @@ import pytest
 from tests.annotation.conftest import outcome
 from tests.erasure.test_erasing import stores
 
-from groundwatch.annotation.items import Item, Items
-from groundwatch.annotation.opinions import Opinions, opinion_on
-from groundwatch.annotation.queues import Queues, QueueSpec
 from groundwatch.archive.messages import Message
 from groundwatch.erasure.erasing import Eraser
 from groundwatch.erasure.finding import Stores, subject
 from groundwatch.erasure.retention import enforce
 from groundwatch.events import Decision, FactOpinion
+from groundwatch.reviews.items import Item, Items
+from groundwatch.reviews.opinions import Opinions, opinion_on
+from groundwatch.reviews.queues import Queues, QueueSpec
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.outcomes import outgoing
 from groundwatch.runtime.delivery.streams import position_of, read_stream

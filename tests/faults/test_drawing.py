@@ -15,11 +15,11 @@ from tests.faults.test_cooling import until_left
 from tests.runtime.conftest import eventually
 
 from groundwatch.annotation.drawing import SequentialPoisson, measure, position
-from groundwatch.annotation.frames import Frames
-from groundwatch.annotation.items import Items
-from groundwatch.annotation.opinions import ALL, judged
-from groundwatch.annotation.queues import Queues, QueueSpec, Rule
 from groundwatch.events import ResponseScored
+from groundwatch.reviews.frames import Frames
+from groundwatch.reviews.items import Items
+from groundwatch.reviews.opinions import ALL, judged
+from groundwatch.reviews.queues import Queues, QueueSpec, Rule
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.outcomes import outgoing
 from groundwatch.runtime.delivery.streams import position_of

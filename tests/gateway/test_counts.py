@@ -14,13 +14,13 @@ from google.rpc import status_pb2
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from tests.gateway.otlp.made import JSON, PROTOBUF, logs, record, said, span, traces
 
-from groundwatch.annotation.queues import MOST_OF_TENANT, Queues, QueueSpec
 from groundwatch.errors import UsageError
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
 from groundwatch.gateway.grpc.generated.monitor_pb2_grpc import MonitorServiceStub
 from groundwatch.gateway.intake.reading import Reading
 from groundwatch.gateway.otlp.decoding import MEMBERS, MOST_ITEMS
 from groundwatch.gateway.otlp.repeats import Repeats
+from groundwatch.reviews.queues import MOST_OF_TENANT, Queues, QueueSpec
 
 LINES = {"content-type": "application/x-ndjson"}
 FORM = {"content-type": "application/x-www-form-urlencoded"}

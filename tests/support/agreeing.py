@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from groundwatch.annotation.agreement import (
+from groundwatch.reporting.corrected import CorrectedRow
+from groundwatch.reviews.agreement import (
     Agreement,
     JudgeAgreement,
     ReviewerAgreement,
     write_agreement,
 )
-from groundwatch.annotation.corrected import CorrectedRates, write_corrected
-from groundwatch.annotation.drift import JudgeDrift
-from groundwatch.reporting.corrected import CorrectedRow
+from groundwatch.reviews.corrected import CorrectedRates, write_corrected
+from groundwatch.reviews.drift import JudgeDrift
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.statistics.intervals import Interval
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from playwright.async_api import Browser, Page, expect
 
-from groundwatch.annotation.items import Item, Items
-from groundwatch.annotation.queues import Queues, QueueSpec
 from groundwatch.events import Decision, JudgedClaim, Label, SubSentence
 from groundwatch.keys import response_key
+from groundwatch.reviews.items import Item, Items
+from groundwatch.reviews.queues import Queues, QueueSpec
 from groundwatch.runtime.delivery.bus import Bus
 
 QUEUE = "first-look"
@@ -81,7 +81,7 @@ class Reviewing:
         return f"{str(self.gateway.http.base_url).rstrip('/')}{path}"
 
     async def opinions(self) -> list[Any]:
-        from groundwatch.annotation.opinions import Opinions
+        from groundwatch.reviews.opinions import Opinions
 
         return await Opinions(self.gateway.bus).latest()
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from groundwatch.annotation.frames import Frame, Frames
-from groundwatch.annotation.opinions import Opinions, opinion_on
-from groundwatch.annotation.queues import Queues, QueueSpec
 from groundwatch.events import LIVE, Decision, FactOpinion, OpinionGiven, ResponseScored
+from groundwatch.reviews.frames import Frame, Frames
+from groundwatch.reviews.opinions import Opinions, opinion_on
+from groundwatch.reviews.queues import Queues, QueueSpec
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.outcomes import read_outcomes
 

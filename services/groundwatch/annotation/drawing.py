@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from math import sqrt
 from typing import Generic, NamedTuple, TypeVar
 
-from groundwatch.annotation.queues import QueueSpec
 from groundwatch.events import Decision, OutcomeKind, ResponseScored
+from groundwatch.reviews.queues import QueueSpec
 from groundwatch.statistics.sampling import uniform
 
 FLOOR = 0.2

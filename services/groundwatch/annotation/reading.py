@@ -22,12 +22,12 @@ from groundwatch.annotation.drawing import (
     probability,
     uncertainty,
 )
-from groundwatch.annotation.frames import Frame, Frames
-from groundwatch.annotation.items import Item, Items
-from groundwatch.annotation.queues import QueueSpec
 from groundwatch.errors import UNDECODED
 from groundwatch.events import LIVE, ResponseScored
 from groundwatch.keys import bare_key, in_partition
+from groundwatch.reviews.frames import Frame, Frames
+from groundwatch.reviews.items import Item, Items
+from groundwatch.reviews.queues import QueueSpec
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.partitioned import last_before
 from groundwatch.runtime.delivery.streams import Position, Read, position_of

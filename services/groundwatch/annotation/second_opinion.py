@@ -13,9 +13,6 @@ from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from groundwatch.annotation.items import Item, Items, holding
-from groundwatch.annotation.opinions import Opinions, opinion_on
-from groundwatch.annotation.queues import JUDGE, Queues, QueueSpec
 from groundwatch.annotation.turns import LEASE_SECONDS, Turns
 from groundwatch.errors import (
     UNDECODED,
@@ -37,6 +34,9 @@ from groundwatch.events import (
 )
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import EvaluationProtocol, Stage
+from groundwatch.reviews.items import Item, Items, holding
+from groundwatch.reviews.opinions import Opinions, opinion_on
+from groundwatch.reviews.queues import JUDGE, Queues, QueueSpec
 from groundwatch.runtime.delivery.away import AwayJudges
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import FAULTS

@@ -4,19 +4,19 @@ import asyncio
 import time
 from collections.abc import Sequence
 
-from groundwatch.annotation.agreement import AgreementReader, agreement_metrics, write_agreement
-from groundwatch.annotation.corrected import (
+from groundwatch.annotation.reading import QueueReader, mean_uncertainty
+from groundwatch.annotation.second_opinion import SecondJudge, SecondOpinions, close_queues
+from groundwatch.errors import GroundwatchError
+from groundwatch.reviews.agreement import AgreementReader, agreement_metrics, write_agreement
+from groundwatch.reviews.corrected import (
     CorrectedRates,
     compute_corrected,
     corrected_metrics,
     write_corrected,
 )
-from groundwatch.annotation.items import Items
-from groundwatch.annotation.opinions import Opinions
-from groundwatch.annotation.queues import Queues, QueueSpec
-from groundwatch.annotation.reading import QueueReader, mean_uncertainty
-from groundwatch.annotation.second_opinion import SecondJudge, SecondOpinions, close_queues
-from groundwatch.errors import GroundwatchError
+from groundwatch.reviews.items import Items
+from groundwatch.reviews.opinions import Opinions
+from groundwatch.reviews.queues import Queues, QueueSpec
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import FAULTS
 from groundwatch.runtime.services.tasks import SupervisedTask

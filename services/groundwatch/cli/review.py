@@ -8,16 +8,16 @@ from typing import Annotated, Any, get_args
 import msgspec
 import typer
 
-from groundwatch.annotation.files import Format, lines_of, opinions_in
-from groundwatch.annotation.frames import Frames
-from groundwatch.annotation.opinions import Opinions
-from groundwatch.annotation.queues import QueueProgress, Queues, QueueSpec, Rule
 from groundwatch.cli.messages import confirmed, print_json, print_json_line, say
 from groundwatch.cli.options import JsonOption, OnSystem
 from groundwatch.cli.output import figures, table_of
 from groundwatch.errors import InputError, UsageError, told_to_user
 from groundwatch.events import Decision
 from groundwatch.replay.files import replacing
+from groundwatch.reviews.files import Format, lines_of, opinions_in
+from groundwatch.reviews.frames import Frames
+from groundwatch.reviews.opinions import Opinions
+from groundwatch.reviews.queues import QueueProgress, Queues, QueueSpec, Rule
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Stored
 from groundwatch.system.connecting import on_bus
 from groundwatch.terminal import Console

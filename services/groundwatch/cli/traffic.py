@@ -14,9 +14,6 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from groundwatch.annotation.corrected import read_corrected
-from groundwatch.annotation.differences import compare_versions, correct_alarms
-from groundwatch.annotation.samples import QueueSamples, read_samples
 from groundwatch.cli.messages import print_json, say
 from groundwatch.cli.options import (
     ArchiveOnlyOption,
@@ -44,6 +41,9 @@ from groundwatch.reporting.published import PublishedComparison
 from groundwatch.reporting.render import render
 from groundwatch.reporting.report import BASELINE, Report
 from groundwatch.reporting.trends import Versions
+from groundwatch.reviews.corrected import read_corrected
+from groundwatch.reviews.differences import compare_versions, correct_alarms
+from groundwatch.reviews.samples import QueueSamples, read_samples
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.outcomes import read_outcomes
 from groundwatch.runtime.settings import Settings

@@ -8,12 +8,12 @@ from typing import Final
 
 import msgspec
 
-from groundwatch.annotation.agreement import read_agreement
-from groundwatch.annotation.corrected import read_corrected
-from groundwatch.annotation.items import Items
-from groundwatch.annotation.opinions import Opinions, opinion_on
-from groundwatch.annotation.queues import Queues, QueueSpec
 from groundwatch.events import Decision, FactOpinion, ResponseScored
+from groundwatch.reviews.agreement import read_agreement
+from groundwatch.reviews.corrected import read_corrected
+from groundwatch.reviews.items import Items
+from groundwatch.reviews.opinions import Opinions, opinion_on
+from groundwatch.reviews.queues import Queues, QueueSpec
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.topology import OUTCOMES, subject_of
 

@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from groundwatch.annotation.frames import Answers, Frame, Frames
-from groundwatch.annotation.items import Item, Items
-from groundwatch.annotation.opinions import Opinions
-from groundwatch.annotation.queues import Queues, QueueSpec
 from groundwatch.keys import response_key
 from groundwatch.protocols.people import read_annotators
+from groundwatch.reviews.frames import Answers, Frame, Frames
+from groundwatch.reviews.items import Item, Items
+from groundwatch.reviews.opinions import Opinions
+from groundwatch.reviews.queues import Queues, QueueSpec
 from groundwatch.runtime.delivery.bus import Bus
 
 MAT = "There is a mat."

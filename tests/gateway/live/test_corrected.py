@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from groundwatch.annotation.corrected import CorrectedRates, write_corrected
 from groundwatch.gateway.live import live
 from groundwatch.reporting.corrected import CorrectedRow
+from groundwatch.reviews.corrected import CorrectedRates, write_corrected
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.statistics.intervals import Interval
 

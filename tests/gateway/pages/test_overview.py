@@ -11,9 +11,9 @@ from playwright.async_api import expect
 from tests.runtime.conftest import eventually
 from tests.support.pages import address, check_page, is_too_wide, open_page
 
-from groundwatch.annotation.corrected import CorrectedRates, write_corrected
 from groundwatch.events import Decision, JudgedClaim
 from groundwatch.reporting.corrected import CorrectedRow
+from groundwatch.reviews.corrected import CorrectedRates, write_corrected
 from groundwatch.runtime.settings import AlarmSettings
 from groundwatch.statistics.intervals import Interval
 

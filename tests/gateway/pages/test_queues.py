@@ -12,7 +12,7 @@ from tests.support.browser import open_browser
 from tests.support.pages import check_page, open_page
 from tests.support.reviewing import QUEUE, Reviewing
 
-from groundwatch.annotation.queues import Queues, QueueSpec
+from groundwatch.reviews.queues import Queues, QueueSpec
 from groundwatch.runtime.settings import AlarmSettings
 
 

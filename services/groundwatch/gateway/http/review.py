@@ -13,12 +13,6 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from groundwatch.annotation.agreement import read_agreement
-from groundwatch.annotation.files import Format, lines_of, opinions_in
-from groundwatch.annotation.frames import Frames
-from groundwatch.annotation.items import Item, Items
-from groundwatch.annotation.opinions import Opinions, check_opinion, opinion_on
-from groundwatch.annotation.queues import JUDGE, Queues, QueueSpec, check_reviewer, read_spec
 from groundwatch.errors import InputError, UnknownName
 from groundwatch.events import (
     Decision,
@@ -37,6 +31,12 @@ from groundwatch.gateway.http.replies import json
 from groundwatch.gateway.http.routing import Route
 from groundwatch.gateway.intake.results import bounded
 from groundwatch.gateway.refusals import Refused
+from groundwatch.reviews.agreement import read_agreement
+from groundwatch.reviews.files import Format, lines_of, opinions_in
+from groundwatch.reviews.frames import Frames
+from groundwatch.reviews.items import Item, Items
+from groundwatch.reviews.opinions import Opinions, check_opinion, opinion_on
+from groundwatch.reviews.queues import JUDGE, Queues, QueueSpec, check_reviewer, read_spec
 from groundwatch.runtime.delivery.bus import ENCODER, Stored
 from groundwatch.topology import OUTCOMES, RESPONSES, subject_of
 

@@ -5,13 +5,13 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from groundwatch.annotation.differences import compare_versions, correct_alarms
-from groundwatch.annotation.samples import QueueSamples, VersionOf, read_samples
 from groundwatch.errors import GroundwatchError, Unavailable
 from groundwatch.reporting.alarms import Raised
 from groundwatch.reporting.compare.versions import VersionComparison
 from groundwatch.reporting.corrected import CorrectedAlarm
 from groundwatch.reporting.trends import VersionReport
+from groundwatch.reviews.differences import compare_versions, correct_alarms
+from groundwatch.reviews.samples import QueueSamples, VersionOf, read_samples
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.telemetry.logs import logger
 

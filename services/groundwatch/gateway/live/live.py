@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 
-from groundwatch.annotation.corrected import read_corrected
 from groundwatch.errors import UNDECODED, GroundwatchError
 from groundwatch.events import LIVE, ResponseScored
 from groundwatch.gateway.budgets.budgets import Budgets
@@ -25,6 +24,7 @@ from groundwatch.gateway.live.watchers import Heartbeat, Missed, Shown, Watcher,
 from groundwatch.reporting.alarms import Raised
 from groundwatch.reporting.corrected import CorrectedRow
 from groundwatch.reporting.trends import VersionReport
+from groundwatch.reviews.corrected import read_corrected
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.history import History
 from groundwatch.runtime.delivery.partitioned import last_before, merged

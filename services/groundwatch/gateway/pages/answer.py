@@ -8,7 +8,6 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from groundwatch.annotation.opinions import Opinions
 from groundwatch.errors import TransientError
 from groundwatch.events import (
     DEFAULT_TENANT,
@@ -37,6 +36,7 @@ from groundwatch.gateway.refusals import Refused
 from groundwatch.protocols.base import Stage
 from groundwatch.protocols.triplets import triplet_of
 from groundwatch.reporting.reasons import explain
+from groundwatch.reviews.opinions import Opinions
 from groundwatch.runtime.telemetry.logs import logger
 
 SIGNS = {Decision.REFUTED: "✗", Decision.SUPPORTED: "✓", Decision.UNDECIDED: "?"}

@@ -10,12 +10,6 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from groundwatch.annotation.agreement import Agreement, read_agreement
-from groundwatch.annotation.corrected import read_corrected
-from groundwatch.annotation.frames import Frame, Frames
-from groundwatch.annotation.items import PAGE, holding
-from groundwatch.annotation.opinions import ALL
-from groundwatch.annotation.queues import Queues, QueueSpec, Rule
 from groundwatch.errors import InputError, UnknownName, UsageError
 from groundwatch.events import Decision
 from groundwatch.gateway.access.roles import OPERATE, REVIEW_PAGE, VIEW_PAGE
@@ -29,6 +23,12 @@ from groundwatch.gateway.pages.rendering import Pages
 from groundwatch.gateway.refusals import Refused
 from groundwatch.protocols import registry
 from groundwatch.reporting.corrected import EVERY_VERSION, CorrectedRow
+from groundwatch.reviews.agreement import Agreement, read_agreement
+from groundwatch.reviews.corrected import read_corrected
+from groundwatch.reviews.frames import Frame, Frames
+from groundwatch.reviews.items import PAGE, holding
+from groundwatch.reviews.opinions import ALL
+from groundwatch.reviews.queues import Queues, QueueSpec, Rule
 from groundwatch.times import read_moment
 
 RULES: dict[Rule, str] = {

@@ -10,11 +10,11 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from groundwatch.annotation.frames import FRAME
-from groundwatch.annotation.items import Items, holding
 from groundwatch.errors import UNDECODED, InputError, InvalidName, Unavailable, UnknownName, UsageError
 from groundwatch.events import AlarmRaised, Decision, OpinionGiven
 from groundwatch.protocols import registry
+from groundwatch.reviews.frames import FRAME
+from groundwatch.reviews.items import Items, holding
 from groundwatch.runtime.delivery.bus import ENCODER, Bus
 from groundwatch.runtime.delivery.streams import FAULTS, read_stream
 from groundwatch.runtime.stores.buckets import Bucket

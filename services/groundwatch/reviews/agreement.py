@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 
-from groundwatch.annotation.drift import JudgeDrift, Pairs, drifts_of, table_of
-from groundwatch.annotation.opinions import ALL, Opinions
-from groundwatch.annotation.queues import Queues, QueueSpec
 from groundwatch.errors import UNDECODED, MissingExtraError
 from groundwatch.events import Decision, OpinionGiven, ResponseScored
 from groundwatch.protocols.faithscore.scoring import likert
+from groundwatch.reviews.drift import JudgeDrift, Pairs, drifts_of, table_of
+from groundwatch.reviews.opinions import ALL, Opinions
+from groundwatch.reviews.queues import Queues, QueueSpec
 from groundwatch.runtime.delivery.bus import ENCODER, Bus
 from groundwatch.runtime.stores.buckets import Bucket
 from groundwatch.runtime.telemetry.logs import logger

@@ -13,10 +13,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from groundwatch.annotation.opinions import Opinions
 from groundwatch.errors import UNDECODED, HeldByOthers, InputError, Unavailable, UnknownName
 from groundwatch.events import OpinionGiven
 from groundwatch.keys import reviewer_key
+from groundwatch.reviews.opinions import Opinions
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Stored
 from groundwatch.runtime.stores.buckets import Bucket
 from groundwatch.topology import QUEUES_BUCKET

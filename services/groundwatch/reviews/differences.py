@@ -7,15 +7,15 @@ most opinions about it. Both are told by people, or both by a better model. Pure
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, NamedTuple
 
-from groundwatch.annotation.corrected import FEW, UNDECIDED
-from groundwatch.annotation.opinions import ALL
-from groundwatch.annotation.queues import QueueSpec
-from groundwatch.annotation.samples import Answer, QueueSamples, counted
 from groundwatch.events import AlarmRaised
 from groundwatch.reporting.alarms import Raised
 from groundwatch.reporting.compare.versions import VersionComparison
 from groundwatch.reporting.corrected import EVERY_VERSION, By, CorrectedAlarm, VersionDifference
 from groundwatch.reporting.trends import VersionReport
+from groundwatch.reviews.corrected import FEW, UNDECIDED
+from groundwatch.reviews.opinions import ALL
+from groundwatch.reviews.queues import QueueSpec
+from groundwatch.reviews.samples import Answer, QueueSamples, counted
 from groundwatch.statistics.intervals import Interval, difference
 from groundwatch.statistics.prediction_powered import LEAST, Sample, corrected_difference, corrected_rate
 from groundwatch.statistics.sampling import WeightedSums, weighted_rate

@@ -10,10 +10,10 @@ import pytest
 from tests.annotation.conftest import outcome
 from tests.conftest import BusFactory
 
-from groundwatch.annotation.items import LEASE_SECONDS, Item, Items
-from groundwatch.annotation.opinions import Opinions
 from groundwatch.errors import HeldByOthers, InputError, UnknownName
 from groundwatch.events import OpinionGiven
+from groundwatch.reviews.items import LEASE_SECONDS, Item, Items
+from groundwatch.reviews.opinions import Opinions
 from groundwatch.runtime.delivery.bus import Bus, Stored
 from groundwatch.statistics.sampling import uniform
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 from tests.annotation.conftest import outcome
-from tests.annotation.test_agreement import known
-from tests.annotation.test_corrected import truth_about
+from tests.reviews.test_agreement import known
+from tests.reviews.test_corrected import truth_about
 
-from groundwatch.annotation.agreement import agreement_metrics, agreement_of
-from groundwatch.annotation.drift import JudgeDrift
-from groundwatch.annotation.queues import QueueSpec
 from groundwatch.events import OpinionGiven, ResponseScored
+from groundwatch.reviews.agreement import agreement_metrics, agreement_of
+from groundwatch.reviews.drift import JudgeDrift
+from groundwatch.reviews.queues import QueueSpec
 from groundwatch.runtime.telemetry.metrics import Metrics
 
 Answers = list[tuple[ResponseScored, OpinionGiven]]

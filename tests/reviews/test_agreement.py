@@ -8,19 +8,19 @@ import json
 import msgspec
 import pytest
 from tests.annotation.conftest import Publish, outcome
-from tests.annotation.test_corrected import judged_answers, truth_about
 from tests.annotation.test_service import running
 from tests.conftest import BusFactory
+from tests.reviews.test_corrected import judged_answers, truth_about
 from tests.runtime.conftest import eventually
 
-from groundwatch.annotation.agreement import (
+from groundwatch.events import Decision, Judge, OpinionGiven, ResponseScored
+from groundwatch.reviews.agreement import (
     agreement_metrics,
     agreement_of,
     read_agreement,
     verdicts_of,
 )
-from groundwatch.annotation.opinions import Opinions
-from groundwatch.events import Decision, Judge, OpinionGiven, ResponseScored
+from groundwatch.reviews.opinions import Opinions
 from groundwatch.runtime.delivery.bus import Bus, Outgoing
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.statistics.agreement import cohen_kappa

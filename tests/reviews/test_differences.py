@@ -7,16 +7,16 @@ from random import Random
 from typing import Any
 
 import msgspec
-from tests.annotation.test_corrected import framed, judged_answers, truth_about, version_of
+from tests.reviews.test_corrected import framed, judged_answers, truth_about, version_of
 
-from groundwatch.annotation.differences import correct_alarm, correct_alarms, version_differences
-from groundwatch.annotation.frames import Frame
-from groundwatch.annotation.queues import QueueSpec
-from groundwatch.annotation.samples import QueueSamples
 from groundwatch.events import AlarmRaised, Judge, OpinionGiven, ResponseScored
 from groundwatch.reporting.alarms import Raised
 from groundwatch.reporting.corrected import VersionDifference, tell_corrected
 from groundwatch.reporting.tally import fingerprint
+from groundwatch.reviews.differences import correct_alarm, correct_alarms, version_differences
+from groundwatch.reviews.frames import Frame
+from groundwatch.reviews.queues import QueueSpec
+from groundwatch.reviews.samples import QueueSamples
 
 Answers = Sequence[tuple[ResponseScored, list[bool]]]
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from groundwatch.annotation.queues import QueueSpec
 from groundwatch.events import OpinionGiven
+from groundwatch.reviews.queues import QueueSpec
 from groundwatch.statistics.agreement import Table, cohen_kappa
 from groundwatch.statistics.intervals import Interval
 

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from groundwatch.annotation.frames import Frame, Group
-from groundwatch.annotation.queues import QueueSpec
-from groundwatch.annotation.samples import QueueSamples, VersionOf, counted, read_samples
 from groundwatch.events import OpinionGiven
 from groundwatch.reporting.corrected import By, CorrectedRow
+from groundwatch.reviews.frames import Frame, Group
+from groundwatch.reviews.queues import QueueSpec
+from groundwatch.reviews.samples import QueueSamples, VersionOf, counted, read_samples
 from groundwatch.runtime.delivery.bus import ENCODER, Bus
 from groundwatch.runtime.stores.buckets import Bucket
 from groundwatch.runtime.telemetry.metrics import Metrics

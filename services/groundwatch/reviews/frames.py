@@ -10,10 +10,10 @@ from typing import TypeAlias
 
 import msgspec
 
-from groundwatch.annotation.opinions import ALL, judged
 from groundwatch.errors import UNDECODED
 from groundwatch.events import ResponseScored
 from groundwatch.reporting.tally import CATEGORIES, OTHER, fingerprint
+from groundwatch.reviews.opinions import ALL, judged
 from groundwatch.runtime.delivery.bus import ENCODER, Bus
 from groundwatch.runtime.stores.buckets import Bucket
 from groundwatch.runtime.telemetry.logs import logger

@@ -14,15 +14,15 @@ from tests.conftest import BusFactory
 from tests.runtime.conftest import eventually
 from tests.support.second_opinions import opinion_about
 
-from groundwatch.annotation.corrected import corrected_metrics, corrected_rows, read_corrected
-from groundwatch.annotation.frames import Frame
-from groundwatch.annotation.items import Items
-from groundwatch.annotation.opinions import ALL, Opinions
-from groundwatch.annotation.queues import Queues, QueueSpec
-from groundwatch.annotation.samples import read_samples
 from groundwatch.events import Decision, Judge, OpinionGiven, ResponseScored
 from groundwatch.reporting.corrected import EVERY_VERSION, corrected_table
 from groundwatch.reporting.tally import fingerprint
+from groundwatch.reviews.corrected import corrected_metrics, corrected_rows, read_corrected
+from groundwatch.reviews.frames import Frame
+from groundwatch.reviews.items import Items
+from groundwatch.reviews.opinions import ALL, Opinions
+from groundwatch.reviews.queues import Queues, QueueSpec
+from groundwatch.reviews.samples import read_samples
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.statistics.sampling import weighted_rate
@@ -152,7 +152,7 @@ async def test_the_service_writes_them_down_after_an_opinion(
     bus: Bus, bus_factory: BusFactory, publish: Publish, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Of other draws one in twenty has an interval without the true rate.
-    monkeypatch.setattr("groundwatch.annotation.queues.secrets.token_hex", lambda size: "5a" * size)
+    monkeypatch.setattr("groundwatch.reviews.queues.secrets.token_hex", lambda size: "5a" * size)
     answers = judged_answers(120, 1)
     await publish([event for event, _ in answers])
     by_key = {event.key: (event, wrong) for event, wrong in answers}

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from groundwatch.annotation.frames import Frame, Frames, Group
-from groundwatch.annotation.opinions import ALL, Opinions
-from groundwatch.annotation.queues import Queues, QueueSpec
 from groundwatch.events import Decision, OpinionGiven
 from groundwatch.reporting.corrected import EVERY_VERSION, By
+from groundwatch.reviews.frames import Frame, Frames, Group
+from groundwatch.reviews.opinions import ALL, Opinions
+from groundwatch.reviews.queues import Queues, QueueSpec
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.statistics.prediction_powered import Labelled, Sample
 from groundwatch.statistics.sampling import WeightedSums

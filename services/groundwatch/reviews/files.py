@@ -13,9 +13,6 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from groundwatch.annotation.items import Items
-from groundwatch.annotation.opinions import check_opinion, opinion_on
-from groundwatch.annotation.queues import JUDGE, Queues, QueueSpec, check_reviewer
 from groundwatch.counting import MOST_VALUES, has_more_values
 from groundwatch.errors import UNDECODED, InputError, Unavailable, UnknownName
 from groundwatch.events import (
@@ -29,6 +26,9 @@ from groundwatch.events import (
 )
 from groundwatch.keys import in_partition, response_key
 from groundwatch.protocols.people import PEOPLE, PersonsVerdict
+from groundwatch.reviews.items import Items
+from groundwatch.reviews.opinions import check_opinion, opinion_on
+from groundwatch.reviews.queues import JUDGE, Queues, QueueSpec, check_reviewer
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.placing import places_of
 from groundwatch.runtime.delivery.streams import FAULTS
