@@ -255,7 +255,7 @@ def _budgets(made: dashboard.Dashboard) -> None:
         lines(
             "Declined over budget",
             "Responses a second that were recorded and not judged, by protocol each. They are drawn so that "
-            "rates stay right; suspicious ones have a reserve.",
+            "rates stay right.",
             [
                 Query(
                     rate("groundwatch_budget_declined_total", "", "budget, stratum"), "{{budget}} {{stratum}}"

@@ -14,7 +14,7 @@ from groundwatch.cli.messages import complain, print_json, say
 from groundwatch.cli.options import JsonOption, ModelsOption, OnServer
 from groundwatch.errors import SettingsError, UsageError
 from groundwatch.gateway.budgets import rules
-from groundwatch.gateway.budgets.rules import SIGNALS, Budget, BudgetUse
+from groundwatch.gateway.budgets.rules import Budget, BudgetUse
 from groundwatch.models.repository import write_repository
 from groundwatch.protocols import registry
 from groundwatch.runtime.delivery.provisioning import provision
@@ -251,7 +251,6 @@ def list_budgets(settings: OnServer, as_json: JsonOption = False) -> None:
     table = Table(box=None)
     for heading in ("budget", "for", "responses\nthis minute", "tokens\ntoday", "cost\ntoday", "rate"):
         table.add_column(lines(*heading.split("\n")))
-    table.add_column("reserve")
     for one in told:
         limits = one.budget
         table.add_row(
@@ -261,9 +260,6 @@ def list_budgets(settings: OnServer, as_json: JsonOption = False) -> None:
             _of(f"{one.tokens:,}", limits.tokens_per_day),
             _of(f"${one.cost:,.2f}", limits.cost_per_day),
             "–" if limits.rate is None else f"{limits.rate:g}",
-            f"{limits.reserve:.0%} for {', '.join(limits.signals)} ≥ {limits.threshold:g}"
-            if limits.reserve
-            else "–",
         )
     console.print(table)
 
@@ -278,11 +274,6 @@ def _budget(
     cost_per_day: Annotated[float | None, typer.Option(help="US dollars a day (UTC).")] = None,
     rate: Annotated[float | None, typer.Option(help="At most this share, 0 to 1.")] = None,
     salt: Annotated[str, typer.Option(help="For the hash that draws.")] = "",
-    reserve: Annotated[float, typer.Option(help="Share of each limit kept for suspicious responses.")] = 0.0,
-    signal: Annotated[
-        list[str] | None, typer.Option(help=f"What makes one suspicious: {', '.join(SIGNALS)}.")
-    ] = None,
-    threshold: Annotated[float, typer.Option(help="From which signal on, 0 to 1.")] = 0.5,
 ) -> tuple[str, Budget]:
     wanted = Budget(
         tenant=tenant,
@@ -293,9 +284,6 @@ def _budget(
         cost_per_day=cost_per_day,
         rate=rate,
         salt=salt,
-        reserve=reserve,
-        signals=tuple(dict.fromkeys(signal or ())),
-        threshold=threshold,
     )
     rules.check(name, wanted)
     return name, wanted

@@ -24,10 +24,6 @@ from groundwatch.statistics.intervals import (
     wilson,
 )
 
-ORDINARY = "ordinary"
-SUSPICIOUS = "suspicious"
-"""The two strata of a budget with a reserve."""
-
 SURPLUS = 4.0
 """How many more responses to reckon with for each one beyond what was expected."""
 

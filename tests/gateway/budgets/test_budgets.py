@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections import Counter
 
 import msgspec
 import pytest
@@ -193,30 +192,6 @@ async def test_a_gateway_that_stops_gives_back_and_one_that_dies_costs_its_lease
     assert await leased(bus, "all") <= 100
 
 
-async def test_the_suspicious_have_a_reserve_with_weights(replica, bus):
-    budget = Budget(responses_per_minute=100, reserve=0.3, signals=("sent",), threshold=0.5)
-    await rules.put(bus.js, "all", budget)
-    clock = Clock()
-    one = await replica(clock)
-    kept, weights = Counter(), Counter()
-    for minute in range(6):
-        for number in range(500):
-            clock.now = NOON + 60 * minute + 60 * number / 500
-            odd = number % 20 == 0
-            decided = await one.decide(f"{minute}-{number}", tags={"suspicion": "0.9" if odd else "0.1"})
-            drawn = decided.drawn["faithscore"]
-            assert drawn.stratum == ("suspicious" if odd else "ordinary")
-            assert drawn.lowest <= drawn.probability
-            if not decided.declined and minute:
-                kept[odd] += 1
-                weights[odd] += 1 / drawn.probability
-    # 5 minutes of 25 suspicious ones, for which 30 are kept, and of 475 others, of which 70 are judged.
-    assert kept[True] == 125
-    assert 320 <= kept[False] <= 350
-    assert weights[True] == pytest.approx(125)
-    assert weights[False] == pytest.approx(2_375, rel=0.2)
-
-
 async def test_the_most_precise_budget_decides_and_settings_fill_in(replica, bus):
     await rules.put(bus.js, "all", Budget(responses_per_minute=0))
     await rules.put(bus.js, "acme", Budget(tenant="acme", responses_per_minute=1_000))
@@ -369,12 +344,6 @@ async def test_without_its_bucket_a_gateway_says_so(gateway_factory, bus):
         (Budget(cost_per_day=float("nan")), "US dollars"),
         (Budget(rate=1.5), "from 0 to 1"),
         (Budget(rate=0.5, protocol="gossip"), "known are"),
-        (Budget(responses_per_minute=9, reserve=0.2), "go together"),
-        (Budget(responses_per_minute=9, signals=("sent",)), "go together"),
-        (Budget(responses_per_minute=9, reserve=0.2, signals=("hunch",)), "no signal 'hunch'; known are"),
-        (Budget(responses_per_minute=2, reserve=0.1, signals=("sent",)), "none for suspicious"),
-        (Budget(responses_per_minute=2, reserve=0.9, signals=("sent",)), "none for ordinary"),
-        (Budget(rate=0.5, reserve=0.9, signals=("sent",)), "share of a limit"),
     ],
 )
 def test_a_budget_that_makes_no_sense_is_refused_in_one_line(budget, message):

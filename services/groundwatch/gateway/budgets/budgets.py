@@ -24,7 +24,6 @@ from groundwatch.gateway.budgets.rules import (
     PREFIX,
     STREAM,
     Budget,
-    Signals,
     Spent,
     matching,
     spent_key,
@@ -36,7 +35,7 @@ from groundwatch.runtime.services.tasks import SupervisedTask, cancelled, until_
 from groundwatch.runtime.settings.gateway import SamplingRule
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
-from groundwatch.statistics.sampling import ORDINARY, SUSPICIOUS, uniform
+from groundwatch.statistics.sampling import uniform
 from groundwatch.topology import BUDGETS_BUCKET, number_in
 
 if TYPE_CHECKING:
@@ -51,6 +50,9 @@ PROBE = 20
 WITHOUT_END = 10**9
 MAX_SCOPES = 10_000
 RACES = 10
+
+ALL = ""
+"""The one stratum that a budget draws from."""
 
 Key = tuple[str, str, str]
 
@@ -67,20 +69,14 @@ class BudgetState:
         self.minute = LeasedCounter(f"minute.{name}", MINUTE, store, self._of_minute)
         self.day = LeasedCounter(f"day.{name}", DAY, store, self._of_day)
 
-    def stratum(self, response: ResponseRecorded) -> str:
-        if not self.budget.reserve:
-            return ""
-        suspicion = self._of.signals.largest(self.budget.signals, response)
-        return SUSPICIOUS if suspicion >= self.budget.threshold else ORDINARY
-
     @property
     def counters(self) -> list[LeasedCounter]:
         found = [self.minute] if self.budget.responses_per_minute is not None else []
         return [*found, self.day] if self.budget.by_day else found
 
-    def probability(self, stratum: str, now: float) -> float:
-        """With which probability a response of the stratum is judged, as far as the budget goes."""
-        return min((counter.probability(stratum, now) for counter in self.counters), default=1.0)
+    def probability(self, now: float) -> float:
+        """With which probability a response is judged, as far as the budget goes."""
+        return min((counter.probability(ALL, now) for counter in self.counters), default=1.0)
 
     def today(self, now: float) -> Spent:
         day = int(now // DAY)
@@ -110,8 +106,8 @@ class BudgetState:
         self.changed = True
 
     def _of_minute(self) -> Limit:
-        most = self._split(self.budget.responses_per_minute or 0)
-        return Limit(most, {stratum: float(one) for stratum, one in most.items()})
+        most = self.budget.responses_per_minute or 0
+        return Limit({ALL: most}, {ALL: float(most)})
 
     def _of_day(self) -> Limit:
         """What is left in money, as responses at what one has cost on average."""
@@ -124,7 +120,7 @@ class BudgetState:
             if limit is None:
                 continue
             if used >= limit:
-                return Limit(self._split(0), {})
+                return Limit({ALL: 0}, {})
             if each := used / spent.judged if spent.judged else usual:
                 left, known = min(left, (limit - used) / each), True
         if not known:
@@ -132,19 +128,9 @@ class BudgetState:
         first_day = not (spent.usual_tokens or spent.usual_cost)
         at_once = min(left, max(PROBE, spent.judged)) if first_day else left
         return Limit(
-            self._split(spent.drawn + max(1, int(at_once))),
-            {stratum: share * (spent.drawn + left) for stratum, share in self.shares.items()},
+            {ALL: spent.drawn + max(1, int(at_once))},
+            {ALL: spent.drawn + left},
         )
-
-    @property
-    def shares(self) -> dict[str, float]:
-        """Of each stratum its part of every limit."""
-        reserve = self.budget.reserve
-        return {ORDINARY: 1 - reserve, SUSPICIOUS: reserve} if reserve else {"": 1.0}
-
-    def _split(self, number: int) -> dict[str, int]:
-        kept = round(self.budget.reserve * number)
-        return {ORDINARY: number - kept, SUSPICIOUS: kept} if self.budget.reserve else {"": number}
 
 
 class Budgets:
@@ -152,7 +138,6 @@ class Budgets:
 
     def __init__(self, bus: Bus, metrics: Metrics, *, clock: Callable[[], float] = time.time) -> None:
         self.clock = clock
-        self.signals = Signals()
         self._bus = bus
         self._metrics = metrics
         self._store: KeyValue | None = None
@@ -395,14 +380,13 @@ OVER_BUDGET = "over_budget"
 class Held(msgspec.Struct, frozen=True):
     """What a response has used of a budget, until it is known not to have been there before."""
 
-    stratum: str
     taken: bool
     windows: tuple[tuple[LeasedCounter, int], ...]
 
     def undo(self) -> None:
         """The response was there before, or will never be: it used nothing."""
         for counter, window in self.windows:
-            counter.undo(self.stratum, window, taken=self.taken)
+            counter.undo(ALL, window, taken=self.taken)
 
 
 class Decided(msgspec.Struct, frozen=True, kw_only=True):
@@ -453,15 +437,11 @@ def decide(
             if place >= rate:
                 declined[protocol] = SAMPLED_OUT
             continue
-        stratum = state.stratum(response)
-        chances = {one: min(rate, state.probability(one, now)) for one in state.shares}
-        chance = chances[stratum]
-        drawn[protocol] = Drawn(
-            probability=chance, lowest=min(chances.values()), stratum=stratum, budget=state.name
-        )
+        chance = min(rate, state.probability(now))
+        drawn[protocol] = Drawn(probability=chance, lowest=chance, budget=state.name)
         taken = place < chance
         if not taken:
             declined[protocol] = SAMPLED_OUT if place >= rate else OVER_BUDGET
-        windows = ((counter, counter.count(stratum, now, taken=taken)) for counter in state.counters)
-        held.append(Held(stratum, taken, tuple(windows)))
+        windows = ((counter, counter.count(ALL, now, taken=taken)) for counter in state.counters)
+        held.append(Held(taken, tuple(windows)))
     return Decided(declined=declined, drawn=drawn, held=tuple(held))

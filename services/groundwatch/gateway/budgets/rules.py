@@ -1,117 +1,21 @@
-"""Budgets as people set them: what may be spent on judging whom, in a bucket that all gateways watch.
-
-Signals say cheaply that a response may say what is not in the image: no model is asked. Each is a function
-from a response to a number from 0 (nothing speaks for it) to 1. They decide who is likelier to be judged,
-never what a rate is: weights make up for it, so a signal may be as crude as it likes.
-"""
+"""Budgets as people set them: what may be spent on judging whom, in a bucket that all gateways watch."""
 
 from __future__ import annotations
 
 import math
-import re
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
 import nats.js.errors
 
 from groundwatch.errors import UsageError
-from groundwatch.events import ResponseRecorded
 from groundwatch.gateway.callers import Filter
 from groundwatch.protocols import registry
 from groundwatch.runtime.delivery.streams import read_stream
-from groundwatch.statistics.intervals import Moments
 from groundwatch.topology import BUDGETS_BUCKET, OUTCOMES, is_token
 from groundwatch.topology.partitions import streams_of_kind
-
-HEDGES = frozenset(
-    (
-        *("apparently", "appear", "appears", "assume", "assumed", "could", "guess", "likely", "may", "maybe"),
-        *("might", "perhaps", "possible", "possibly", "presumably", "probably", "seem", "seemingly", "seems"),
-        *("suggest", "suggesting", "suggests", "unclear", "unsure"),
-    )
-)
-"""Words with which an answer covers itself."""
-
-FULL_OF_HEDGES = 0.1
-FAR = 4.0
-"""How many standard deviations from the usual count as 1."""
-
-USUAL_FROM = 30
-"""Answers of a model until its usual length is known."""
-
-REMEMBERED = 1_000
-"""Models whose usual length is known at once; the one unseen longest is forgotten."""
-
-_WORD = re.compile(r"[^\W\d_]+")
-
-Signal = Callable[["Signals", ResponseRecorded], float]
-
-
-class Signals:
-    """The signals of one gateway, which learns what is usual from what passes through it."""
-
-    def __init__(self) -> None:
-        self._lengths: OrderedDict[tuple[str, str], Moments] = OrderedDict()
-
-    def largest(self, names: tuple[str, ...], response: ResponseRecorded) -> float:
-        """What the most suspicious of the named signals says; names that are not known say 0."""
-        return max((SIGNALS[name](self, response) for name in names if name in SIGNALS), default=0.0)
-
-    def length(self, response: ResponseRecorded) -> float:
-        """How far the answer's length is from the model's usual, on a logarithmic scale."""
-        key = (response.tenant, response.model)
-        usual = self._lengths.get(key)
-        if usual is None:
-            usual = self._lengths[key] = Moments()
-            if len(self._lengths) > REMEMBERED:
-                self._lengths.popitem(last=False)
-        self._lengths.move_to_end(key)
-        size = math.log1p(len(response.answer))
-        known = usual.n >= USUAL_FROM
-        spread = math.sqrt(usual.squares / (usual.n - 1)) if known else 0.0
-        away = abs(size - usual.mean)
-        usual.add(size)
-        if not known:
-            return 0.0
-        return min(1.0, away / (FAR * spread)) if spread > 1e-9 else float(away > 1e-9)
-
-
-def _number(response: ResponseRecorded, tag: str) -> float:
-    try:
-        return float(response.tags.get(tag) or "0")
-    except ValueError:
-        return 0.0
-
-
-def _sent(signals: Signals, response: ResponseRecorded) -> float:
-    found = _number(response, "suspicion")
-    return found if 0 <= found <= 1 else 0.0
-
-
-def _log_probability(signals: Signals, response: ResponseRecorded) -> float:
-    mean = _number(response, "mean_logprob")
-    return 1 - math.exp(mean) if -math.inf < mean <= 0 else 0.0
-
-
-def _hedges(signals: Signals, response: ResponseRecorded) -> float:
-    words = _WORD.findall(response.answer.lower())
-    if not words:
-        return 0.0
-    return min(1.0, sum(word in HEDGES for word in words) / len(words) / FULL_OF_HEDGES)
-
-
-SIGNALS: dict[str, Signal] = {
-    "sent": _sent,
-    "logprob": _log_probability,
-    "hedges": _hedges,
-    "length": Signals.length,
-    "no-image": lambda signals, response: float(not response.images),
-}
-"""By name: the tag `suspicion`; 1 - exp of the tag `mean_logprob`; hedging words; length; no image."""
-
 
 if TYPE_CHECKING:
     from nats.js import JetStreamContext
@@ -123,12 +27,11 @@ MINUTE, DAY = 60, 86_400
 MAX_NAME = 64
 
 
-class Budget(Filter, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class Budget(Filter, frozen=True, kw_only=True, omit_defaults=True):
     """What may be spent on judging some responses.
 
     A limit that is None is none. Minutes and days are those of the clock, in UTC; cost is in US dollars.
-    `rate` takes the place of `gateway.sampling`'s. `reserve` is the share of every limit that is kept for
-    responses of which one of the `signals` says `threshold` or more.
+    `rate` takes the place of `gateway.sampling`'s.
     """
 
     responses_per_minute: int | None = None
@@ -136,9 +39,6 @@ class Budget(Filter, frozen=True, kw_only=True, forbid_unknown_fields=True, omit
     cost_per_day: float | None = None
     rate: float | None = None
     salt: str = ""
-    reserve: float = 0.0
-    signals: tuple[str, ...] = ()
-    threshold: float = 0.5
 
     @property
     def scope(self) -> tuple[str, str, str]:
@@ -238,27 +138,8 @@ def check(name: str, budget: Budget) -> None:
             raise UsageError(f"limit {limit}: must not be negative; 0 judges nothing", option)
     if cost is not None and not (math.isfinite(cost) and cost >= 0):
         raise UsageError(f"cost {cost}: must be a number of US dollars, not negative", "cost_per_day")
-    for option in ("rate", "reserve", "threshold"):
-        share = getattr(budget, option)
-        if share is not None and not 0 <= share <= 1:
-            raise UsageError(f"{option} {share}: must be from 0 to 1", option)
-    for signal in budget.signals:
-        if signal not in SIGNALS:
-            raise UsageError(f"no signal '{signal}'; known are {', '.join(SIGNALS)}")
-    if bool(budget.reserve) != bool(budget.signals):
-        raise UsageError(
-            "a reserve and its signals go together: how much is kept, and for whom", "reserve", "signal"
-        )
-    if budget.reserve and per_minute is None and not budget.by_day:
-        raise UsageError(
-            "a reserve is a share of a limit: give one of responses a minute, or of a day",
-            "responses_per_minute",
-        )
-    if budget.reserve and per_minute and not 1 <= round(budget.reserve * per_minute) < per_minute:
-        raise UsageError(
-            f"reserve {budget.reserve}: of {per_minute} responses a minute that leaves "
-            f"{'none for suspicious ones' if budget.reserve < 0.5 else 'none for ordinary ones'}"
-        )
+    if budget.rate is not None and not 0 <= budget.rate <= 1:
+        raise UsageError(f"rate {budget.rate}: must be from 0 to 1", "rate")
 
 
 def matching(budgets: dict[str, Budget], tenant: str, model: str, protocol: str) -> str:
