@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from prometheus_client.metrics import MetricWrapperBase
 
-from groundwatch.gateway.http.replies import STATUS
+from groundwatch.gateway.refusals import STATUS
 from groundwatch.models.settings import ChatSettings
 from groundwatch.runtime.security.same_origin import STATUS as FOREIGN
 from groundwatch.runtime.settings import Settings, StageSettings
@@ -25,6 +25,7 @@ from groundwatch.topology import STREAMS
 from tests.support.command_tree import leaves
 from tests.support.documented import SHELL, Block, blocks, commands, misuse, ours
 
+OF_GRPC = {"deadline", "message_too_large", "streams"}
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 METRIC = r"\bgroundwatch_[a-z_]+"
@@ -107,7 +108,8 @@ def test_every_refusal_is_told_with_its_status():
         for cells in rows("ingestion.md", starting=start)
         if cells[1]
     }
-    assert told == {(status, reason) for reason, status in (STATUS | FOREIGN).items()}
+    over_http = {reason: status.http for reason, status in STATUS.items() if reason not in OF_GRPC}
+    assert told == {(status, reason) for reason, status in (over_http | FOREIGN).items()}
 
 
 def test_every_stream_is_told():

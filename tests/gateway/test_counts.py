@@ -50,7 +50,7 @@ SPANS = b'{"resourceSpans":[{"scopeSpans":[{"spans":[' + b"{}," * MOST_ITEMS + b
         ("/v1/cloudevents", b"[" + b"1," * 1_000_000 + b"1]", BATCH, 413, "1,000,000 values"),
         ("/v1/opinions", b"{}\n" * 100_001, LINES, 422, "100000 lines"),
         ("/v1/opinions", b"[" + b"1," * 200_000 + b"1]", LINES, 422, "200,000 values"),
-        ("/alarms/a/acknowledge", b"note=" + b"a" * 65_536, FORM, 422, "65,536 bytes"),
+        ("/alarms/a/acknowledge", b"note=" + b"a" * 65_536, FORM, 413, "65536 bytes"),
         ("/alarms/a/acknowledge", b"a=1&" * 101, FORM, 422, "100 fields"),
         ("/queues", b"a=1&" * 101, FORM, 422, "100 fields"),
     ],

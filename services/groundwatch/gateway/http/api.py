@@ -18,7 +18,6 @@ from groundwatch.events import DEFAULT_TENANT
 from groundwatch.gateway.access.roles import ANYBODY, SEND, VIEW, Need
 from groundwatch.gateway.callers import Caller, Filter
 from groundwatch.gateway.core import GatewayCore, confirm, look_up
-from groundwatch.gateway.http.answers import AnswerRoutes
 from groundwatch.gateway.http.bodies import Receiving, body_of, share_of
 from groundwatch.gateway.http.litellm import LiteLlmRoutes
 from groundwatch.gateway.http.login import LoginRoutes
@@ -120,7 +119,6 @@ class HttpApi:
             Route("/v1/images", self.post_image, SEND, methods=["POST"]),
             Route("/v1/images/{sha256}", self.get_image, VIEW),
             Route("/v1/losses", self.post_losses, SEND, methods=["POST"]),
-            *AnswerRoutes(self._core).routes(),
             *LiteLlmRoutes(self._core).routes(),
             *OtlpRoutes(self._core, self._receiver).routes(),
             *ReviewRoutes(self._core).routes(),

@@ -35,8 +35,7 @@ def json(content: Any, status: int = 200, headers: dict[str, str] | None = None)
 
 
 def problem(status: int, message: str, headers: dict[str, str] | None = None, **more: Any) -> Response:
-    told = {name: value for name, value in more.items() if value}
-    return json({"error": one_line(message), **told}, status, headers)
+    return json({"error": one_line(message), **more}, status, headers)
 
 
 async def when_refused(request: Request, error: Exception) -> Response:
@@ -53,7 +52,7 @@ async def when_refused(request: Request, error: Exception) -> Response:
         mode = request.headers.get("sec-fetch-mode", "navigate")
         ways = (BASIC, BEARER) if request.method in READING and mode == "navigate" else (BEARER,)
         headers["WWW-Authenticate"] = ", ".join(ways)
-    told = {name: getattr(refused, name) for name in ("reason", "field", "id")}
+    told = {name: value for name in ("reason", "field", "id") if (value := getattr(refused, name))}
     return problem(refused.status.http, refused.message, headers, **told, **refused.details)
 
 

@@ -1,4 +1,4 @@
-"""Queues, their items and opinions over HTTP: what the review page, and scripts, call.
+"""Items of queues, and opinions, over HTTP: what the review page, and scripts, call.
 
 Reviewers are blind: what the judge said comes with the answer to their opinion and not before. A caller of
 one tenant sees, and touches, items of that tenant alone.
@@ -25,7 +25,7 @@ from groundwatch.events import (
 from groundwatch.gateway.access.roles import OPERATE, REVIEW, VIEW, Need
 from groundwatch.gateway.callers import Caller
 from groundwatch.gateway.core import GatewayCore
-from groundwatch.gateway.http.bodies import MAX_JSON, body_of, json_of
+from groundwatch.gateway.http.bodies import body_of, json_of
 from groundwatch.gateway.http.middleware import caller_of
 from groundwatch.gateway.http.replies import json
 from groundwatch.gateway.http.routing import Route
@@ -33,10 +33,9 @@ from groundwatch.gateway.intake.results import bounded
 from groundwatch.gateway.refusals import Refused
 from groundwatch.reviews.agreement import read_agreement
 from groundwatch.reviews.files import Format, lines_of, opinions_in
-from groundwatch.reviews.frames import Frames
 from groundwatch.reviews.items import Item, Items
 from groundwatch.reviews.opinions import Opinions, check_opinion, opinion_on
-from groundwatch.reviews.queues import JUDGE, Queues, QueueSpec, check_reviewer, read_spec
+from groundwatch.reviews.queues import JUDGE, Queues, QueueSpec, check_reviewer
 from groundwatch.runtime.delivery.bus import ENCODER, Stored
 from groundwatch.topology import OUTCOMES, RESPONSES, subject_of
 
@@ -79,16 +78,11 @@ class ReviewRoutes:
         self._core = core
         self._items = Items(core.bus)
         self._queues = Queues(core.bus, self._items)
-        self._frames = Frames(core.bus)
         self._opinions = Opinions(core.bus)
 
     def routes(self) -> list[Route]:
         one, item = "/v1/queues/{name}", "/v1/queues/{name}/items/{key}"
         return [
-            Route("/v1/queues", self._answered(self.list), VIEW),
-            Route("/v1/queues", self._answered(self.create), OPERATE, methods=["POST"]),
-            Route(one, self._answered(self.show), VIEW),
-            Route(f"{one}/close", self._answered(self.close), OPERATE, methods=["POST"]),
             Route(f"{one}/next", self._answered(self.next), REVIEW, methods=["POST"]),
             Route(item, self._answered(self.item), REVIEW),
             Route(f"{item}/draft", self._answered(self.draft), REVIEW, methods=["PUT"]),
@@ -110,32 +104,6 @@ class ReviewRoutes:
             return answer
 
         return answered
-
-    async def list(self, request: Request) -> Response:
-        caller = caller_of(request)
-        specs = [spec for spec in await self._queues.list() if may_see(caller, spec)]
-        return json({"queues": [await self._described(spec, caller) for spec in specs]})
-
-    async def create(self, request: Request) -> Response:
-        caller = caller_of(request)
-        spec = read_spec(await body_of(request, MAX_JSON))
-        tenant = caller.tenant(spec.tenant)
-        check_alarm(caller, spec)
-        made = await self._queues.create(
-            msgspec.structs.replace(spec, tenant=tenant, created_by=caller.name or spec.created_by[:128])
-        )
-        return json(await self._described(made, caller), 201)
-
-    async def show(self, request: Request) -> Response:
-        spec = await self._queue(request)
-        return json(await self._described(spec, caller_of(request)))
-
-    async def close(self, request: Request) -> Response:
-        spec = await self._queue(request)
-        caller = caller_of(request)
-        if caller.only not in (None, spec.tenant):
-            raise Refused("other_tenant", "this queue is about all tenants")
-        return json(await self._described(await self._queues.close(spec.name), caller))
 
     async def next(self, request: Request) -> Response:
         """The reviewer's next item, with what is to be seen; 204 when there is none."""
@@ -246,15 +214,9 @@ class ReviewRoutes:
             new += await self._opinions.give(one) is Stored.NEW
         return json({"opinions": len(given), "new": new})
 
-    async def _queue(self, request: Request) -> QueueSpec:
-        spec = await self._queues.find(request.path_params["name"])
-        if not may_see(caller_of(request), spec):
-            raise UnknownName(f"there is no queue '{spec.name}'")
-        return spec
-
     async def _reviewed(self, request: Request, said: str) -> tuple[QueueSpec, str]:
         """The queue, and who reviews it. Raises `Refused` for who is not among those it is assigned to."""
-        spec = await self._queue(request)
+        spec = await find_queue(self._queues, request)
         reviewer = _name(caller_of(request), said)
         if spec.assigned and reviewer not in spec.assigned:
             raise Refused("role", f"queue '{spec.name}' is assigned to others")
@@ -265,17 +227,6 @@ class ReviewRoutes:
         if caller_of(request).only not in (None, item.tenant):
             raise UnknownName(f"there is no item '{item.key}' in queue '{spec.name}'")
         return item
-
-    async def _described(self, spec: QueueSpec, caller: Caller) -> dict[str, Any]:
-        progress = await self._queues.progress(spec.name, caller.only or "")
-        mine = caller.only in (None, spec.tenant)
-        # By the salt one knows what will be drawn, of others' answers too.
-        shown = spec if mine else msgspec.structs.replace(spec, salt="", mean_uncertainty=0.0)
-        told: dict[str, Any] = {"queue": shown, "progress": progress}
-        if mine:
-            frame, _ = await self._frames.load(spec.name)
-            told |= {"frame": frame.size, "complete": frame.complete}
-        return told
 
     async def _shown(self, request: Request, item: Item, reviewer: str) -> dict[str, Any]:
         """What a reviewer sees of an item: nothing that the judge decided. Raises `UnknownName` for an answer
@@ -346,10 +297,12 @@ def may_see(caller: Caller, spec: QueueSpec) -> bool:
     return caller.only is None or spec.tenant in ("", caller.only)
 
 
-def check_alarm(caller: Caller, spec: QueueSpec) -> None:
-    """Raises `Refused` where a tenant would learn of an alarm, which is about all tenants."""
-    if caller.only is not None and spec.alarm:
-        raise Refused("all_tenants", "alarms are about all tenants, and this token is good for one alone")
+async def find_queue(queues: Queues, request: Request) -> QueueSpec:
+    """The queue of an address. Raises `UnknownName`."""
+    spec = await queues.find(request.path_params["name"])
+    if not may_see(caller_of(request), spec):
+        raise UnknownName(f"there is no queue '{spec.name}'")
+    return spec
 
 
 def _name(caller: Caller, said: str) -> str:

@@ -1,22 +1,36 @@
-"""The page of answers: a search whose every filter stands in the address."""
+"""Answers, as a page and as JSON: a search whose every filter stands in the address."""
 
 from __future__ import annotations
+
+import time
+from typing import Any
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from groundwatch.events import DEFAULT_TENANT, LIVE
-from groundwatch.gateway.access.roles import VIEW_PAGE
+from groundwatch.gateway.access.roles import VIEW, VIEW_PAGE
 from groundwatch.gateway.answers.search import AnswerPage
 from groundwatch.gateway.callers import Caller
 from groundwatch.gateway.core import GatewayCore
-from groundwatch.gateway.http.answers import query_of, search
 from groundwatch.gateway.http.middleware import caller_of
+from groundwatch.gateway.http.replies import json
 from groundwatch.gateway.http.routing import Route
 from groundwatch.gateway.pages.marking import marked_sentence
 from groundwatch.gateway.pages.rendering import Pages, address, answer_address
-from groundwatch.reporting.answers import ORDERS, VERDICTS, AnswerQuery, Hit, TooSlow, WrongFilter
+from groundwatch.gateway.refusals import Refused
+from groundwatch.reporting.answers import (
+    MOST,
+    ORDERS,
+    VERDICTS,
+    AnswerQuery,
+    Hit,
+    TooSlow,
+    WrongFilter,
+    read_cursor,
+    read_query,
+)
 
 SHOWN = 25
 """Answers of a page."""
@@ -40,6 +54,9 @@ FILTERS = {
 FIRST = ("q", "model", "verdict", "category")
 """Filters that are shown at once."""
 
+OWN = ("badness", "doubt", "moment", "stream", "sequence")
+"""What only this gateway can make something of."""
+
 ORDER_NAMES = {"newest": "Newest", "worst": "Worst", "uncertain": "Least certain"}
 
 
@@ -51,13 +68,37 @@ class Chip(msgspec.Struct, frozen=True):
     without: str
 
 
-class AnswersPage:
+class AnswersRoutes:
     def __init__(self, core: GatewayCore, pages: Pages) -> None:
         self._core = core
         self._pages = pages
 
     def routes(self) -> list[Route]:
-        return [self._pages.route("/answers", self.page, VIEW_PAGE)]
+        return [
+            self._pages.route("/answers", self.page, VIEW_PAGE),
+            Route("/v1/answers", self.answers, VIEW),
+        ]
+
+    async def answers(self, request: Request) -> Response:
+        caller = caller_of(request)
+        try:
+            page = await self._search(query_of(request, caller), request, MOST)
+        except TooSlow as error:
+            raise Refused("too_slow", str(error)) from error
+        except WrongFilter as error:
+            raise Refused("invalid", str(error), field=error.field) from error
+        told = {
+            "answers": [_plain(hit, caller) for hit in page.hits],
+            "cursor": page.cursor,
+            "searched_to": page.searched_to,
+            "reading": page.reading,
+        }
+        return json(told, headers={"Cache-Control": "no-store"})
+
+    async def _search(self, query: AnswerQuery, request: Request, most: int) -> AnswerPage:
+        """Raises what `AnswerSearch.search` raises, and `WrongFilter` for a cursor that is none."""
+        after = read_cursor(request.query_params.get("cursor", ""), query.order)
+        return await self._core.answers.search(query, after, most)
 
     async def page(self, request: Request) -> Response:
         caller = caller_of(request)
@@ -68,7 +109,7 @@ class AnswersPage:
         query, found, problem, status = AnswerQuery(), AnswerPage(hits=[]), "", 200
         try:
             query = query_of(request, caller)
-            found = await search(self._core, query, request, SHOWN)
+            found = await self._search(query, request, SHOWN)
         except TooSlow as error:
             problem, status = str(error), 503
         except WrongFilter as error:
@@ -104,6 +145,23 @@ class AnswersPage:
             searched_to=found.searched_to,
             reading=found.reading,
         )
+
+
+def query_of(request: Request, caller: Caller) -> AnswerQuery:
+    """What a request asks for, as far as its caller may. Raises `WrongFilter`, `Refused`."""
+    query = read_query(request.query_params, time.time())
+    return msgspec.structs.replace(query, tenant=caller.tenant(query.tenant), run=caller.full_run(query.run))
+
+
+def _plain(hit: Any, caller: Caller) -> dict[str, Any]:
+    told: dict[str, Any] = msgspec.to_builtins(hit)
+    for name in OWN:
+        del told[name]
+    return told | {
+        "run": caller.in_words(hit.run),
+        "recorded_at": hit.recorded_at,
+        "uncertainty": hit.doubtful,
+    }
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):

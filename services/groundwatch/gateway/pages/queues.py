@@ -1,4 +1,4 @@
-"""The pages of queues: all there are, one with its items, and the page on which one reviews."""
+"""Queues, as pages and as JSON: all there are, one with its items, and the page on which one reviews."""
 
 import asyncio
 import time
@@ -10,14 +10,15 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from groundwatch.errors import InputError, UnknownName, UsageError
+from groundwatch.errors import InputError, UsageError
 from groundwatch.events import Decision
-from groundwatch.gateway.access.roles import OPERATE, REVIEW_PAGE, VIEW_PAGE
+from groundwatch.gateway.access.roles import OPERATE, REVIEW_PAGE, VIEW, VIEW_PAGE
 from groundwatch.gateway.callers import Caller
 from groundwatch.gateway.core import GatewayCore
-from groundwatch.gateway.http.bodies import form_of
+from groundwatch.gateway.http.bodies import MAX_JSON, body_of, form_of
 from groundwatch.gateway.http.middleware import caller_of
-from groundwatch.gateway.http.review import check_alarm, may_see
+from groundwatch.gateway.http.replies import is_json, json
+from groundwatch.gateway.http.review import find_queue, may_see
 from groundwatch.gateway.http.routing import Route
 from groundwatch.gateway.pages.rendering import Pages
 from groundwatch.gateway.refusals import Refused
@@ -28,7 +29,7 @@ from groundwatch.reviews.corrected import read_corrected
 from groundwatch.reviews.frames import Frame, Frames
 from groundwatch.reviews.items import PAGE, holding
 from groundwatch.reviews.opinions import ALL
-from groundwatch.reviews.queues import Queues, QueueSpec, Rule
+from groundwatch.reviews.queues import Queues, QueueSpec, Rule, read_spec
 from groundwatch.times import read_moment
 
 RULES: dict[Rule, str] = {
@@ -49,7 +50,7 @@ PROBABILITIES: dict[Rule, str] = {
 }
 
 
-class QueuePages:
+class QueueRoutes:
     def __init__(self, core: GatewayCore, pages: Pages) -> None:
         self._core = core
         self._pages = pages
@@ -57,32 +58,71 @@ class QueuePages:
         self._frames = Frames(core.bus)
 
     def routes(self) -> list[Route]:
-        route = self._pages.route
+        page = self._pages.route
         return [
-            route("/queues", self.queues, VIEW_PAGE),
-            route("/queues", self.create, OPERATE, methods=["POST"]),
-            route("/queues/{name}", self.queue, VIEW_PAGE),
-            route("/queues/{name}/close", self.close, OPERATE, methods=["POST"]),
-            route("/review/{name}", self.review, REVIEW_PAGE),
+            page("/queues", self.list, VIEW_PAGE),
+            page("/queues", self.create, OPERATE, ["POST"]),
+            page("/queues/{name}", self.show, VIEW_PAGE),
+            page("/queues/{name}/close", self.close, OPERATE, ["POST"]),
+            page("/review/{name}", self.review, REVIEW_PAGE),
+            Route("/v1/queues", self.list, VIEW),
+            Route("/v1/queues", self.create, OPERATE, ["POST"]),
+            Route("/v1/queues/{name}", self.show, VIEW),
+            Route("/v1/queues/{name}/close", self.close, OPERATE, ["POST"]),
         ]
 
-    async def queues(self, request: Request) -> Response:
+    async def list(self, request: Request) -> Response:
+        if is_json(request):
+            caller = caller_of(request)
+            return json(
+                {"queues": [await self._described(spec, caller) for spec in await self._seen(caller)]}
+            )
         return await self._list(request, dict(request.query_params))
 
     async def create(self, request: Request) -> Response:
-        """A new queue, from the form of the page; what is wrong with it is told beside what was written."""
+        """A new queue; what is wrong with one from the form of the page is told beside what was written."""
+        caller = caller_of(request)
+        if is_json(request):
+            spec = await self._create(read_spec(await body_of(request, MAX_JSON)), caller)
+            return json(await self._described(spec, caller), 201)
         written = await form_of(request)
         try:
-            spec = _spec(written, caller_of(request))
-            check_alarm(caller_of(request), spec)
-            await self._queues.create(spec)
+            spec = await self._create(_spec(written), caller)
         except (UsageError, InputError) as error:
             return await self._list(request, written, str(error))
         return _to(spec.name)
 
+    async def _create(self, spec: QueueSpec, caller: Caller) -> QueueSpec:
+        tenant, by = caller.tenant(spec.tenant), caller.name or spec.created_by[:128]
+        if caller.only is not None and spec.alarm:
+            message = "alarms are about all tenants, and this token is good for one alone"
+            raise Refused("all_tenants", message)
+        return await self._queues.create(msgspec.structs.replace(spec, tenant=tenant, created_by=by))
+
+    async def close(self, request: Request) -> Response:
+        spec, caller = await find_queue(self._queues, request), caller_of(request)
+        if caller.only not in (None, spec.tenant):
+            raise Refused("other_tenant", "this queue is about all tenants")
+        spec = await self._queues.close(spec.name)
+        return json(await self._described(spec, caller)) if is_json(request) else _to(spec.name)
+
+    async def _seen(self, caller: Caller) -> Sequence[QueueSpec]:
+        return [spec for spec in await self._queues.list() if may_see(caller, spec)]
+
+    async def _described(self, spec: QueueSpec, caller: Caller) -> dict[str, Any]:
+        progress = await self._queues.progress(spec.name, caller.only or "")
+        mine = caller.only in (None, spec.tenant)
+        # By the salt one knows what will be drawn, of others' answers too.
+        shown = spec if mine else msgspec.structs.replace(spec, salt="", mean_uncertainty=0.0)
+        told: dict[str, Any] = {"queue": shown, "progress": progress}
+        if mine:
+            frame, _ = await self._frames.load(spec.name)
+            told |= {"frame": frame.size, "complete": frame.complete}
+        return told
+
     async def _list(self, request: Request, written: Mapping[str, str], wrong: str = "") -> Response:
         caller = caller_of(request)
-        specs = [spec for spec in await self._queues.list() if may_see(caller, spec)]
+        specs = await self._seen(caller)
         progress = await asyncio.gather(
             *(self._queues.progress(spec.name, caller.only or "") for spec in specs)
         )
@@ -102,9 +142,11 @@ class QueuePages:
             open_form=bool(wrong or written.get("rule")),
         )
 
-    async def queue(self, request: Request) -> Response:
+    async def show(self, request: Request) -> Response:
         caller = caller_of(request)
-        spec = await self._find(request)
+        spec = await find_queue(self._queues, request)
+        if is_json(request):
+            return json(await self._described(spec, caller))
         after = request.query_params.get("after", "")
         only = caller.only or ""
         progress, items, (frame, _) = await asyncio.gather(
@@ -132,16 +174,8 @@ class QueuePages:
             waits_for_drawing=not spec.closed and spec.size > 0 and not frame.complete,
         )
 
-    async def close(self, request: Request) -> Response:
-        await form_of(request)
-        spec = await self._find(request)
-        if caller_of(request).only not in (None, spec.tenant):
-            raise Refused("other_tenant", "this queue is about all tenants")
-        await self._queues.close(spec.name)
-        return _to(spec.name)
-
     async def review(self, request: Request) -> Response:
-        spec = await self._find(request)
+        spec = await find_queue(self._queues, request)
         try:
             sees = registry.get(spec.protocol).sees
         except UsageError:
@@ -173,15 +207,6 @@ class QueuePages:
             drift=tuple(one for one in found.drift if one.queue == spec.name),
         )
 
-    async def _find(self, request: Request) -> QueueSpec:
-        try:
-            spec = await self._queues.find(request.path_params["name"])
-        except UnknownName as error:
-            raise Refused("not_found", str(error)) from error
-        if not may_see(caller_of(request), spec):
-            raise Refused("not_found", f"there is no queue '{spec.name}'")
-        return spec
-
 
 def _headlines(rows: Sequence[CorrectedRow], queue: str) -> list[CorrectedRow]:
     """Of each model the rate of all facts and versions."""
@@ -194,7 +219,7 @@ def _headlines(rows: Sequence[CorrectedRow], queue: str) -> list[CorrectedRow]:
     return list(found.values())
 
 
-def _spec(written: Mapping[str, str], caller: Caller) -> QueueSpec:
+def _spec(written: Mapping[str, str]) -> QueueSpec:
     """The queue that a form describes. Raises `UsageError` naming the field."""
     now = time.time()
     by_size = written.get("amount", "size") == "size" and written.get("rule") != "all"
@@ -207,7 +232,7 @@ def _spec(written: Mapping[str, str], caller: Caller) -> QueueSpec:
         **fields,
         "name": written.get("name", ""),
         "rule": written["rule"],
-        "tenant": caller.tenant(written.get("tenant", "")),
+        "tenant": written.get("tenant", ""),
         "verdict": written.get("verdict") or None,
         "size": _whole(written, "size", 200) if by_size else 0,
         "share": 1.0 if by_size or written["rule"] == "all" else _percent(written, "share"),
@@ -215,7 +240,6 @@ def _spec(written: Mapping[str, str], caller: Caller) -> QueueSpec:
         "until": read_moment(written["until"], "until", now) if written.get("until") else 0.0,
         "reviewers": _whole(written, "reviewers", 1),
         "assigned": [one.strip() for one in written.get("assigned", "").split(",") if one.strip()],
-        "created_by": caller.name,
     }
     try:
         return msgspec.convert(described, QueueSpec)

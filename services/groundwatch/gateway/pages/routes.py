@@ -9,10 +9,10 @@ from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.routing import Route
 from groundwatch.gateway.pages.alarms import AlarmPages
 from groundwatch.gateway.pages.answer import AnswerPages
-from groundwatch.gateway.pages.answers import AnswersPage
+from groundwatch.gateway.pages.answers import AnswersRoutes
 from groundwatch.gateway.pages.health import HealthPage
 from groundwatch.gateway.pages.overview import Overview
-from groundwatch.gateway.pages.queues import QueuePages
+from groundwatch.gateway.pages.queues import QueueRoutes
 from groundwatch.gateway.pages.rendering import Pages
 from groundwatch.gateway.pages.runs import RunRoutes
 
@@ -27,7 +27,7 @@ class PageRoutes:
     def routes(self) -> list[Route]:
         return [
             *Overview(self._core, self._pages).routes(),
-            *AnswersPage(self._core, self._pages).routes(),
+            *AnswersRoutes(self._core, self._pages).routes(),
             *AnswerPages(self._core, self._pages).routes(),
             *AlarmPages(self._core, self._pages).routes(),
             *RunRoutes(self._core, self._pages).routes(),
@@ -35,7 +35,7 @@ class PageRoutes:
             Route("/static/{name}", self._static, ANYBODY),
             Route("/static/{version}/{name}", self._static, ANYBODY),
             Route("/favicon.ico", self._icon, ANYBODY),
-            *QueuePages(self._core, self._pages).routes(),
+            *QueueRoutes(self._core, self._pages).routes(),
         ]
 
     async def _static(self, request: Request) -> Response:
