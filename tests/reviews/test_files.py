@@ -9,10 +9,10 @@ from tests.annotation.conftest import Publish, outcome
 from tests.conftest import BusFactory
 from tests.runtime.conftest import record
 
-from groundwatch.annotation.files import lines_of
-from groundwatch.annotation.opinions import opinion_on
 from groundwatch.events import Decision, FactOpinion, Judge, Label, ResponseRecorded, SubSentence
 from groundwatch.protocols.faithscore.annotation import AnnotatedAnswer, read_annotations, tally_answers
+from groundwatch.reviews.files import lines_of
+from groundwatch.reviews.opinions import opinion_on
 
 ANSWER = "A ball lies here, perhaps a gift."
 UNITS = (
