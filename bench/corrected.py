@@ -24,9 +24,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from groundwatch.annotation.drawing import FLOOR, probability
-from groundwatch.reviews.queues import QueueSpec
 from groundwatch.miniature.language import PROMPTS, answer, holds, read
 from groundwatch.miniature.world import COLORS, changed, scenes
+from groundwatch.reviews.queues import QueueSpec
 from groundwatch.statistics.intervals import Interval, RatioSums
 from groundwatch.statistics.prediction_powered import (
     Corrected,
