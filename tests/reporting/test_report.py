@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from groundwatch.errors import UsageError
-from groundwatch.events import Decision, Drawn, Label, OutcomeKind, ResponseScored, SubSentence
+from groundwatch.events import Decision, Drawn, Judge, Label, OutcomeKind, ResponseScored, SubSentence
 from groundwatch.reporting.render import render
 from groundwatch.reporting.report import Report
 from groundwatch.reporting.tally import History, Tally, fingerprint
@@ -82,6 +82,24 @@ def test_guesses_are_a_category_and_the_rate_stands_without_them(make):
     out = io.StringIO()
     render(report, Console(file=out, width=120))
     assert "without guesses 12.5%" in " ".join(out.getvalue().split())
+
+
+def test_what_extraction_alone_would_make_stands_beside_the_rate_of_its_engine(make):
+    read = {**make.both, "extraction": Judge(engine="reader", model="any", version="another")}
+    report = Report()
+    report.add(make.scored(1, 1, 3, judges=read))
+    report.add(make.scored(2, 1, 3, judges=make.both))
+    report.add(make.scored(3, 1, 3, judges=read, protocol="pope"))
+    found = {
+        (one.protocol, one.judges["extraction"]["engine"]): one.extraction_alone for one in report.models()
+    }
+    assert [bool(rates) for _, rates in sorted(found.items())].count(True) == 1
+    rates = found["faithscore", "reader"]
+    assert 0 < rates["all"] < 0.05 and rates["prose_caption"] < 0.05
+    out = io.StringIO()
+    render(report, Console(file=out, width=200))
+    told = " ".join(out.getvalue().split())
+    assert f"a faultless model would show {rates['all']:.1%} by extraction alone (" in told
 
 
 def test_descriptive_sub_sentences_are_counted_where_they_are_told_apart(make):

@@ -15,7 +15,7 @@ from groundwatch.cli.commands import Group, built
 from groundwatch.cli.messages import print_json
 from groundwatch.cli.options import Configured, JsonOption, OnServer
 from groundwatch.cli.output import bars, progress_bar, render_numbers, table_of
-from groundwatch.errors import CheckFailed, UsageError
+from groundwatch.errors import CheckFailed, UsageError, told_to_user
 from groundwatch.evaluation import judging
 from groundwatch.evaluation.claims import agreement, judge_labelled
 from groundwatch.events import ResponseScored
@@ -105,15 +105,21 @@ def extraction(
     file: Annotated[Path, typer.Argument(help="Answers with their facts (JSON lines).")],
     engine: Annotated[str, typer.Option(help="Who reads them. By default as in settings.")] = "",
     protocol: Annotated[str, typer.Option(help="Whose facts; the gateway's own protocol when absent.")] = "",
+    out: Annotated[
+        Path | None, typer.Option(help="Also write here what extraction alone makes of faultless answers.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """What an extraction engine reads of annotated answers: facts right, wrong, inverted and missed."""
-    from groundwatch.evaluation.extraction.measure import measure
+    from groundwatch.evaluation.extraction.measure import faultless, measure
     from groundwatch.extraction.engines import build
 
     chosen = settings.extraction.model_copy(update={"engine": engine} if engine else {})
     with bars() as tell:
         found = run(measure(file, build(chosen), protocol or settings.gateway.protocols[0], tell))
+    if out is not None:
+        with told_to_user(f"{out}: cannot be written"):
+            out.write_bytes(msgspec.json.format(msgspec.json.encode(faultless(found)), indent=1) + b"\n")
     print_json(found) if as_json else render_extraction(found, Console())
 
 
@@ -160,6 +166,11 @@ def render_extraction(found: Mapping[str, Any], console: Console) -> None:
         f"Denials read: {english['denials_read']} of {english['denials']}. "
         f"Hedges marked: {english['hedged_marked']} of {english['hedged']}."
     )
+    if english["decided"]:
+        console.print(
+            f"A faultless model would show {english['alone']:.1%} by extraction alone: "
+            f"{english['refuted']} of {english['decided']} decided facts."
+        )
 
 
 def _figure(value: float | int | None) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from groundwatch.reporting.faultless import ALL
 from groundwatch.reporting.figures import FigureReport
 from groundwatch.reporting.report import BinReport, ModelReport, Report, differences, prompts_in
 from groundwatch.reporting.tally import HEDGED
@@ -177,6 +178,13 @@ def beside_rate(model: ModelReport) -> Iterator[str]:
     """What has to be known beside a model's rate of facts that are not in the image."""
     if any(one.name == HEDGED for one in model.categories):
         yield f"without guesses {rate_in_a_line(model.stated_rate)} of facts not in the image"
+    if model.extraction_alone:
+        rates = dict(model.extraction_alone)
+        whole = rates.pop(ALL)
+        styles = ", ".join(
+            f"{style.replace('_', ' ')} {one:.1%}" for style, one in sorted(rates.items()) if one
+        )
+        yield f"a faultless model would show {whole:.1%} by extraction alone ({styles or 'in every style'})"
 
 
 def _remarks(models: Sequence[ModelReport], labels: Sequence[str]) -> list[Text]:

