@@ -19,12 +19,12 @@ from tests.support.cooling import cool, write
 
 from groundwatch.archive.cold import ColdEvents
 from groundwatch.archive.events import Events
-from groundwatch.erasure import erasing, retention
+from groundwatch.erasure import archived, erasing, retention
 from groundwatch.erasure.erasing import Eraser
 from groundwatch.erasure.finding import Stores, subject
 from groundwatch.errors import TransientError
 from groundwatch.events import OutcomeKind
-from groundwatch.ledger import proof
+from groundwatch.ledger import erasures, proof
 from groundwatch.ledger.ledger import audit
 from groundwatch.ledger.lines import date_of
 from groundwatch.ledger.proof import prove
@@ -398,6 +398,32 @@ async def test_wherever_an_erasure_dies_its_response_is_out_as_a_whole(
     ledger = await audit(bus.js, cold=past)
     assert (ledger.responses, ledger.recorded, ledger.erased, ledger.balanced) == (2, 2, 1, True)
     assert (await prove(bus.js, cold=past)).differences == ()
+
+
+async def test_what_does_not_fit_into_memory_is_named_in_whole_responses_too(
+    bus: Bus, clean_streams: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archived, "PORTION", 2)
+    monkeypatch.setattr(erasures, "TOGETHER", 1)
+    for number in range(5):
+        event = response(f"r{number}", tenant="acme", protocols=("faithscore", "valor"))
+        await record(bus, event)
+        for protocol in event.protocols:
+            await judged(bus, event, OutcomeKind.SCORED, protocol=protocol)
+    await cool(bus, str(tmp_path), RESPONSES, 4)
+    await cool(bus, str(tmp_path), OUTCOMES, 5)
+    with dying(monkeypatch, 0), pytest.raises(Died):
+        stores = Stores(events=Events(str(tmp_path)))
+        await Eraser(bus.js, subject(None, "acme", None), stores, wait=0).erase()
+    store = await LedgerStore.open(bus.js)
+    assert store is not None
+    named = [
+        [(one.recorded, one.outcome, one.first) for one in entries.pairs]
+        for entries in (await store.erased()).values()
+    ]
+    expected = [[(n, 2 * n - 1, True), (n, 2 * n, False)] for n in range(1, 6)]
+    assert sorted(named) == expected
+    assert (await audit(bus.js, cold=events(tmp_path))).responses == 0
 
 
 async def test_an_erasure_during_a_proof_is_no_difference(

@@ -35,7 +35,7 @@ from groundwatch.ledger.proof import LedgerProof, prove
 from groundwatch.ledger.state import ErasedPairs
 from groundwatch.ledger.store import LedgerStore
 from groundwatch.runtime.delivery import outcomes
-from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.bus import Bus, Outgoing
 from groundwatch.runtime.delivery.outcomes import recorded, without_score
 from groundwatch.runtime.delivery.overwriting import delete
 from groundwatch.runtime.delivery.provisioning import provision
@@ -61,7 +61,7 @@ class Erasing:
         # Before or after something is written to the ledger, half way through what leaves a stream, or before
         # rows leave a table.
         self.moments = [
-            (what, number) for what in ("say", "said", "overwrite", "erase") for number in range(3)
+            (what, number) for what in ("say", "said", "overwrite", "erase") for number in (0, 0, 1, 2)
         ]
 
     async def erase(self) -> None:
@@ -128,6 +128,8 @@ class Round:
         self._place.mkdir(parents=True)
         self._live: dict[str, ResponseRecorded] = {}
         self._erased = self._number = 0
+        # Names that may be taken again: of each, nothing is left.
+        self._free: list[tuple[str, str]] = []
         self._stores = Stores(archive=Archive(str(self._place)), events=Events(str(self._place)))
 
     @property
@@ -168,22 +170,30 @@ class Round:
     async def _record(self, number: int) -> None:
         for _ in range(number):
             self._number += 1
+            name, tenant = f"r{self._number}", self.chance.choice(TENANTS)
+            if self._free and self.chance.random() < 0.2:
+                name, tenant = self._free.pop(self.chance.randrange(len(self._free)))
             event = ResponseRecorded(
-                id=f"r{self._number}",
-                tenant=self.chance.choice(TENANTS),
+                id=name,
+                tenant=tenant,
                 model="heron",
                 answer=f"Answer {self._number}: " + "a red ball, " * self.chance.randint(1, 40),
                 protocols=("faithscore", "valor")[: self.chance.randint(1, 2)],
                 recorded_at=time.time(),
             )
-            await self._bus.create(recorded(event))
+            await self._create(recorded(event))
             for protocol in event.protocols:
                 kind = self.chance.choice((OutcomeKind.SCORED, OutcomeKind.UNSCORED, OutcomeKind.DECLINED))
                 reason = "" if kind is OutcomeKind.SCORED else "refused"
                 outcome = without_score(event, protocol, kind, reason)
                 scored = msgspec.structs.replace(outcome, scored_at=time.time())
-                await self._bus.create(outcomes.outgoing(scored))
+                await self._create(outcomes.outgoing(scored))
             self._live[event.id] = event
+
+    async def _create(self, outgoing: Outgoing) -> None:
+        # An id that is taken again is taken later than the server remembers.
+        alone = msgspec.structs.replace(outgoing, message_id=f"{outgoing.message_id} {self._number}")
+        assert await self._bus.create(alone) is outcomes.Stored.NEW
 
     async def _cool(self) -> None:
         """Archive all that there is, and let a part of it leave."""
@@ -216,7 +226,6 @@ class Round:
         one = self.chance.choice(list(self._live.values()))
         whole = self.chance.random() < 0.2
         first = Erasing(self, subject(None if whole else one.id, one.tenant, None))
-        name = first.wanted.name
         died = self.chance.random() < 0.7
         while died:
             await first.die(self.chance.choice(first.moments))
@@ -239,15 +248,14 @@ class Round:
             await asyncio.gather(first.erase(), Erasing(self, first.wanted).erase())
         await first.erase()
         theirs = [known for known, event in self._live.items() if event.tenant == one.tenant]
-        gone = theirs if whole else [one.id]
-        for known in gone:
-            del self._live[known]
-        self._erased += len(gone)
+        for name in theirs if whole else [one.id]:
+            del self._live[name]
+            self._erased += 1
+            # What is erased is taken again only without its tombstone: retention would remove what comes.
+            await erasing.tombstones.lift(self.js, "response", subject(name, one.tenant, None).name)
+            self._free.append((name, one.tenant))
         if whole:
-            # Its tenant is taken again: retention would remove what comes.
-            tenant = subject(None, one.tenant, None).name
-            for stone in {name, tenant}:
-                await erasing.tombstones.lift(self._bus.js, "tenant", stone)
+            await erasing.tombstones.lift(self.js, "tenant", first.wanted.name)
 
     async def _prove_between(self) -> None:
         proof = await self._prove()
