@@ -284,6 +284,8 @@ class LlmServer:
             return 200, {"content-type": "text/html"}, b"<html><body>Sign in, yes? supported</body></html>"
         if behaviour == "notachat":
             return _json(200, {"object": "list", "data": []})
+        if behaviour == "say":
+            return _json(200, _completion(request, argument, behaviour))
         question, images = _read(request)
         if behaviour == "looks":
             return _json(200, _completion(request, _looked(question, images), behaviour))

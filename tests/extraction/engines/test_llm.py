@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,11 +11,13 @@ from tests.support.llm_server import LlmServer, running
 
 from groundwatch.errors import GroundwatchError, TransientError, Unscorable
 from groundwatch.events import Label, ResponseRecorded
+from groundwatch.extraction.engines import build
 from groundwatch.extraction.engines.base import Extraction, ExtractionEngine, LlmExtractionEngine
 from groundwatch.models.openai.models import ChatModel
 from groundwatch.models.settings import ChatSettings
 from groundwatch.protocols.base import Stage
 from groundwatch.protocols.faithscore.protocol import FaithScore
+from groundwatch.runtime.settings import ExtractionSettings
 
 PROTOCOL = FaithScore()
 
@@ -140,5 +143,81 @@ async def test_the_judge_is_named_in_full(server: LlmServer) -> None:
     async with engine(server, "ok") as made:
         judge = made.judge(PROTOCOL)
         assert made.batch == 1
-    assert (judge.engine, judge.model, judge.version) == ("llm", "ok", "2")
+    assert (judge.engine, judge.model, judge.version) == ("llm", "ok", "3")
     assert judge.prompt == PROTOCOL.prompt_digest(Stage.EXTRACTION) != ""
+
+
+ANSWER = "**Table:** a cup. There is **no** spoon, and perhaps a knife."
+LABELS = json.dumps({"labels": [{"index": at, "label": "descriptive"} for at in range(3)]})
+FACTS = json.dumps(
+    {
+        "facts": [
+            {"sub_sentence": 0, "category": "entity", "text": "There is a cup.", "hedged": False},
+            {"sub_sentence": 1, "category": "other", "text": "There is no spoon.", "hedged": False},
+            {"sub_sentence": 2, "category": "entity", "text": "There is a knife.", "hedged": True},
+        ]
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("shape", "structured"),
+    [
+        ("{}", "json_schema"),
+        ("```json\n{}\n```", "json_object"),
+        ('<think>A spoon? No: {{"facts": []}}</think>\n{}', "none"),
+        ("Here are the facts you asked for:\n\n{}\n", "none"),
+    ],
+)
+async def test_replies_of_several_shapes_bring_denials_and_guesses(
+    server: LlmServer, shape: str, structured: str
+) -> None:
+    def behave(request: dict[str, Any]) -> str:
+        return "say:" + shape.format(FACTS if "take apart" in request["messages"][0]["content"] else LABELS)
+
+    server.behave = behave
+    result = await extract(server, "recorded", ANSWER, structured=structured)
+    assert isinstance(result, Extraction)
+    assert [(claim.text, claim.category, claim.hedged) for claim in result.claims] == [
+        ("There is a cup.", "entity", False),
+        ("There is no spoon.", "other", False),
+        ("There is a knife.", "entity", True),
+    ]
+
+
+async def test_a_reply_without_a_word_on_doubt_says_all_for_sure(server: LlmServer) -> None:
+    facts = FACTS.replace(', "hedged": false', "").replace(', "hedged": true', "")
+    server.behave = lambda request: (
+        "say:" + (facts if "take apart" in request["messages"][0]["content"] else LABELS)
+    )
+    result = await extract(server, "recorded", ANSWER, structured="none")
+    assert isinstance(result, Extraction)
+    assert [claim.hedged for claim in result.claims] == [False, False, False]
+
+
+async def test_facts_are_in_the_answers_language_or_in_english(server: LlmServer) -> None:
+    german = {
+        "facts": [{"sub_sentence": 0, "category": "entity", "text": "Da ist eine Katze.", "hedged": False}]
+    }
+
+    def behave(request: dict[str, Any]) -> str:
+        system = request["messages"][0]["content"]
+        if "take apart" not in system:
+            return "say:" + json.dumps({"labels": [{"index": 0, "label": "descriptive"}]})
+        text = json.dumps(german)
+        return "say:" + (
+            text.replace("Da ist eine Katze.", "There is a cat.") if "in English" in system else text
+        )
+
+    server.behave = behave
+    judges = []
+    for facts_in, text in (("answer", "Da ist eine Katze."), ("english", "There is a cat.")):
+        llm = ChatSettings(base_url=server.base_url, model="recorded")
+        chosen = {"engine": "llm", "llm": llm, "facts_in": facts_in}
+        made = build(ExtractionSettings.model_validate(chosen))
+        (result,) = await made.extract([response("Eine Katze schläft.")], PROTOCOL)
+        assert isinstance(result, Extraction)
+        assert [claim.text for claim in result.claims] == [text]
+        judges.append(made.judge(PROTOCOL))
+        await made.close()
+    assert judges[0] != judges[1]

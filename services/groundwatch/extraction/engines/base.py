@@ -1,8 +1,10 @@
 """What every extraction engine is, the one that asks an LLM, and the one that measures all around engines."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from functools import partial
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import msgspec
 
@@ -10,6 +12,9 @@ from groundwatch.errors import GroundwatchError
 from groundwatch.events import Claim, Judge, Label, ResponseRecorded, SubSentence, Usage
 from groundwatch.models.engines import Engine, LlmEngine, each
 from groundwatch.protocols.base import EvaluationProtocol, Stage
+
+if TYPE_CHECKING:
+    from groundwatch.models.openai.models import ChatModel
 
 
 class Extraction(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,12 +63,27 @@ class NoopExtractionEngine(ExtractionEngine):
         return [Extraction(units=(unit,), claims=claims) for unit in whole]
 
 
+IN_ENGLISH = """
+Write what you report of the answer in English, whatever language the answer has. Only text that can be read
+in the image stays as it is."""
+
+
 class LlmExtractionEngine(LlmEngine):
-    """Finds claims."""
+    """Finds claims, in the answer's language or `in_english`."""
 
     stage = Stage.EXTRACTION
-    version = "2"
+    version = "3"
     languages: ClassVar[frozenset[str] | None] = None
+
+    def __init__(self, chat: ChatModel, *, in_english: bool = False) -> None:
+        super().__init__(chat)
+        self._in_english = in_english
+
+    def judge(self, protocol: EvaluationProtocol) -> Judge:
+        judge = super().judge(protocol)
+        return (
+            msgspec.structs.replace(judge, version=f"{judge.version}-english") if self._in_english else judge
+        )
 
     async def extract(
         self, responses: Sequence[ResponseRecorded], protocol: EvaluationProtocol
@@ -78,6 +98,8 @@ class LlmExtractionEngine(LlmEngine):
             step = protocol.extraction_step(index, response, units)
             if step is None:
                 continue
+            if self._in_english:
+                step = msgspec.structs.replace(step, system=step.system + IN_ENGLISH)
             read = partial(protocol.read_extraction, index, response=response, units=units)
             completion = await self._chat.complete(step, check=read)
             units, claims = read(completion.reply)

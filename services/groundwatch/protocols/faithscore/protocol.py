@@ -55,6 +55,7 @@ class _Fact(Form, frozen=True):
     sub_sentence: int
     category: Literal["entity", "relation", "color", "count", "other"]
     text: str
+    hedged: bool = False
 
 
 class _Facts(Form, frozen=True):
@@ -191,7 +192,7 @@ def _read_facts(reply: object, units: tuple[SubSentence, ...]) -> tuple[Claim, .
             raise ValueError(f"sub_sentence {fact.sub_sentence} is not one of the numbered pieces")
         if not any(character.isalnum() for character in text):
             raise ValueError(f"a fact of sub_sentence {fact.sub_sentence} has no text")
-        claim = Claim(text=text, category=fact.category, unit=fact.sub_sentence)
+        claim = Claim(text=text, category=fact.category, unit=fact.sub_sentence, hedged=fact.hedged)
         kept.setdefault((claim.unit, folded(text).rstrip(".")), claim)
     return tuple(sorted(kept.values(), key=lambda claim: claim.unit))
 
