@@ -54,13 +54,9 @@ async def test_few_facts_reach_the_last_judge_and_rates_are_as_good() -> None:
         lambda *_: None,
     )
     assert found["share_last"] < MOST / 2
-    # As good: within half a point, where the intervals of rates over so few answers are several points wide.
-    assert found["rate_error"]["cascade"] <= found["rate_error"]["last_judge"] + 0.005
+    assert found["rate_error"]["cascade"] < found["rate_error"]["last_judge"]
     first, last = found["judges"]["detector"], found["judges"]["triton"]
     assert first["decided"] + first["passed"] == found["facts"] and last["decided"] == first["passed"]
-    # An answer or two state nothing that can be looked for.
-    assert 110 <= first["calls"] <= 120
-    # The facts that reach the last judge are few; they stand in every other answer.
-    assert first["calls"] > last["calls"] > 0
+    assert first["calls"] == 120 > 2 * last["calls"] > 0
     for one in found["by_model"].values():
         assert one["cascade"]["wrong"] <= one["last_judge"]["wrong"]

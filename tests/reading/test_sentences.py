@@ -6,9 +6,10 @@ import pytest
 
 pytest.importorskip("lemminflect")
 
-from groundwatch.reading.graph import Kind, Naming
+from groundwatch.reading.graph import Graph, Kind, Mention, Naming, Statement
 from groundwatch.reading.names import compose
-from groundwatch.reading.sentences import predicate, write
+from groundwatch.reading.sentences import facts_of, predicate, write
+from groundwatch.reading.words import Passage, Span, passages
 
 
 @pytest.mark.parametrize(
@@ -74,3 +75,40 @@ def test_denials_and_texts() -> None:
 )
 def test_names_of_parts(own: str, noun: str, naming: Naming, name: str) -> None:
     assert compose(own, noun, naming) == name
+
+
+def _span(passage: Passage, words: str) -> Span:
+    """Where these words stand in a passage, the last time they do."""
+    texts = [word.text for word in passage.words]
+    parts = words.split()
+    first = max(at for at in range(len(texts)) if texts[at : at + len(parts)] == parts)
+    return first, first + len(parts) - 1
+
+
+def test_what_an_earlier_mention_calls_by_the_same_noun_needs_no_other_name() -> None:
+    """The reader may take the box for one of the objects: it is "the box" all the same."""
+    (passage,) = passages("", "There are two objects. One box is here. The box is red. It is old.")
+    objects, earlier, box, pronoun = (_span(passage, words) for words in ("objects", "One box", "box", "It"))
+    graph = Graph(
+        {
+            objects: Mention(objects),
+            earlier: Mention(earlier),
+            box: Mention(box, naming=Naming.OTHER, other=objects),
+            pronoun: Mention(pronoun, naming=Naming.OTHER, other=box),
+        },
+        [
+            Statement(Kind.COUNT, _span(passage, "two"), {objects: 1.0}),
+            Statement(Kind.COLOR, _span(passage, "red"), {box: 1.0}),
+            Statement(Kind.QUALITY, _span(passage, "old"), {pronoun: 1.0}),
+        ],
+    )
+    texts = [fact.text for fact in facts_of(passage, graph)]
+    assert texts == ["There are two objects.", "The box is red.", "The box is old."]
+
+
+def test_words_of_a_relation_bring_no_second_article() -> None:
+    (passage,) = passages("", "A ball lies in the top corner.")
+    ball, corner = _span(passage, "ball"), _span(passage, "top corner")
+    relation = Statement(Kind.RELATION, _span(passage, "in the"), {ball: 1.0}, {corner: 1.0})
+    graph = Graph({ball: Mention(ball), corner: Mention(corner)}, [relation])
+    assert [fact.text for fact in facts_of(passage, graph)] == ["The ball is in the top corner."]

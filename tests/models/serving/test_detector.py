@@ -191,6 +191,13 @@ def test_what_cannot_be_asked_is_refused(everything, family, texts, reason):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
+def test_a_word_outside_the_vocabulary_is_refused_and_not_unseen(everything, family):
+    """ "Not seen: book", of a model that never heard of books, would be a verdict of nobody."""
+    [found] = everything[family].detect([DetectionRequest(image=picture(), texts=("two", "book"))])
+    assert isinstance(found, Refused) and "phrase 1" in str(found) and "does not know" in str(found)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
 def test_images_of_every_kind_are_read_upright(everything, family):
     drawn = Image.open(io.BytesIO(picture(4, size=(40, 24))))
     kinds = {

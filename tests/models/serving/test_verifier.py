@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 import torch
@@ -160,6 +161,21 @@ def test_the_wording_is_the_checkpoints_or_the_parameters(folder, checkpoint, co
     )
     with pytest.raises(CheckpointError, match="statement"):
         Verifier(Parameters(model_id=str(folder), prompt_template="no slot"), checkpoint=checkpoint)
+
+
+def test_statements_in_words_that_it_was_not_taught_are_refused(checkpoint, copy):
+    other = copy()
+    known = sorted({word for text in STATEMENTS for word in re.findall(r"\w+", text.lower())})
+    words = {"statement_template": "{statement}", "words": known}
+    (other / "groundwatch.json").write_text(json.dumps(words))
+    taught = Verifier(Parameters(model_id=str(other)), checkpoint=checkpoint)
+    taught.warm_up(picture())
+    good = EntailmentRequest(images=(picture(1),), statements=STATEMENTS)
+    bad = EntailmentRequest(images=(picture(1),), statements=(STATEMENTS[0], "There is a page."))
+    whole, refused = taught.judge([good, bad])
+    assert near(whole, taught.judge_one_by_one(good))
+    assert isinstance(refused, Refused) and refused.reason == "judge_rejected_request"
+    assert "statement 1" in str(refused) and "page" in str(refused)
 
 
 def test_a_template_with_the_image_last_is_refused(tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections import Counter
 from itertools import islice
 from random import Random
@@ -12,6 +14,7 @@ from tools.miniature.texts import TEMPLATES, pairs, questions, reference
 
 from groundwatch.miniature.language import holds
 from groundwatch.miniature.world import scenes
+from groundwatch.system.up import MINIATURE
 
 
 @given(st.integers(0, 2**40))
@@ -27,6 +30,15 @@ def test_pairs_follow_weights(seed: int, only: str) -> None:
     weights = {name: float(name == only) for name in TEMPLATES}
     drawn = list(pairs(next(scenes(seed)), Random(seed), 3, weights))
     assert {name for name, _ in drawn} <= {only}
+
+
+def test_the_verifier_says_which_words_it_was_taught() -> None:
+    random, taught = Random(0), set[str]()
+    for shown in islice(scenes(0), 2000):
+        for _, pair in pairs(shown, random, 8):
+            taught.update(re.findall(r"\w+", " ".join(pair).lower()))
+    known = json.loads((MINIATURE / "verifier" / "groundwatch.json").read_text())["words"]
+    assert set(known) == taught
 
 
 def test_how_many_says_nothing_of_whether_it_holds() -> None:

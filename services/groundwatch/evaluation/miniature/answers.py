@@ -1,7 +1,7 @@
 """What the LVLMs of the miniature world answer about held-out scenes, with the truth, and who judges it."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,15 @@ from typing import Any
 import msgspec
 
 from groundwatch.errors import GroundwatchError, Unscorable, UsageError
-from groundwatch.events import ClaimsExtracted, Judge, Reference, ResponseRecorded, ResponseScored
+from groundwatch.events import (
+    ClaimsExtracted,
+    Decision,
+    Judge,
+    Reference,
+    ResponseRecorded,
+    ResponseScored,
+    Verdict,
+)
 from groundwatch.extraction.engines.reader import ReaderEngine
 from groundwatch.matching.engines.semantic import SemanticEngine
 from groundwatch.miniature.language import PROMPTS, Truth, objects, triplets, truth
@@ -17,7 +25,7 @@ from groundwatch.miniature.world import Scene, png, scenes
 from groundwatch.models.embeddings import SentenceEmbedder
 from groundwatch.models.serving.lvlm import Answer, Lvlm, Question
 from groundwatch.models.serving.parameters import Parameters, checkpoint_digest
-from groundwatch.models.serving.verifier import EntailmentRequest, Verifier
+from groundwatch.models.serving.verifier import EntailmentRequest, EntailmentResult, Verifier
 from groundwatch.protocols.base import EvaluationProtocol, Stage
 from groundwatch.protocols.method import Progress
 from groundwatch.replay.pipeline import Pipeline
@@ -56,24 +64,44 @@ class WorldVerifier:
     async def verify(
         self, extracted: Sequence[ClaimsExtracted], protocol: EvaluationProtocol
     ) -> Sequence[Verification | GroundwatchError]:
+        known = [
+            [claim.text for claim in event.claims if not self._verifier.unknown(claim.text)]
+            for event in extracted
+        ]
         found = self._verifier.judge(
             [
                 EntailmentRequest(
                     images=tuple(self._images[name] for name in event.response.images),
-                    statements=tuple(claim.text for claim in event.claims),
+                    statements=tuple(dict.fromkeys(statements)),
                 )
-                for event in extracted
+                for event, statements in zip(extracted, known, strict=True)
+                if statements
             ]
         )
+        answers = iter(found)
         return [
-            Unscorable("verifier_failed", str(one))
-            if isinstance(one, Exception)
-            else Verification(verdicts=tuple(verdict(chance, 0.5) for chance in one.probabilities))
-            for one in found
+            _verification(event, dict.fromkeys(statements), next(answers) if statements else None)
+            for event, statements in zip(extracted, known, strict=True)
         ]
 
     async def close(self) -> None:
         """Nothing is held."""
+
+
+def _verification(
+    event: ClaimsExtracted, statements: Iterable[str], found: EntailmentResult | Exception | None
+) -> Verification | GroundwatchError:
+    if isinstance(found, Exception):
+        return Unscorable("verifier_failed", str(found))
+    said = dict(zip(statements, found.probabilities if found else (), strict=True))
+    return Verification(
+        verdicts=tuple(
+            verdict(said[claim.text], 0.5)
+            if claim.text in said
+            else Verdict(decision=Decision.UNDECIDED, evidence="in words that the verifier was not taught")
+            for claim in event.claims
+        )
+    )
 
 
 def answered(folder: Path, name: str, number: int, images: dict[str, bytes]) -> Iterator[Answered]:

@@ -3,12 +3,12 @@
 from groundwatch.extraction.engines.base import ExtractionEngine, NoopExtractionEngine
 from groundwatch.models.engines import llm_of, unknown_engine
 from groundwatch.models.settings import OnCall
-from groundwatch.runtime.settings import StageSettings
+from groundwatch.runtime.settings import ExtractionSettings
 
 DEFAULT = "reader"
 
 
-def build(settings: StageSettings, *, on_call: OnCall | None = None) -> ExtractionEngine:
+def build(settings: ExtractionSettings, *, on_call: OnCall | None = None) -> ExtractionEngine:
     """The engine that settings name; `reader`, which needs no model elsewhere, when they name none.
 
     Raises `SettingsError` listing the known names. Engines are imported only when they are chosen, so
@@ -18,7 +18,7 @@ def build(settings: StageSettings, *, on_call: OnCall | None = None) -> Extracti
         case "reader":
             from groundwatch.extraction.engines.reader import ReaderEngine
 
-            return ReaderEngine()
+            return ReaderEngine(most_optional=settings.most_optional)
         case "linguistic":
             from groundwatch.extraction.engines.linguistic.engine import LinguisticEngine
 
@@ -27,7 +27,8 @@ def build(settings: StageSettings, *, on_call: OnCall | None = None) -> Extracti
             from groundwatch.extraction.engines.base import LlmExtractionEngine
             from groundwatch.models.openai.models import ChatModel
 
-            return LlmExtractionEngine(ChatModel(llm_of("extraction", "llm", settings.llm), on_call=on_call))
+            chat = ChatModel(llm_of("extraction", "llm", settings.llm), on_call=on_call)
+            return LlmExtractionEngine(chat, in_english=settings.facts_in == "english")
         case "noop":
             return NoopExtractionEngine()
     raise unknown_engine("extraction", settings.engine, "reader, linguistic, llm, noop")

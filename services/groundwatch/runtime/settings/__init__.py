@@ -260,6 +260,16 @@ class ImagesSettings(Section):
         return self
 
 
+class ExtractionSettings(StageSettings):
+    """Extraction. Facts that an attentive annotator may leave out ("There is a picture.") have a probability
+    to be so: the engine `reader` leaves out those above `most_optional`, unless an answer says nothing else.
+    The engine `llm` writes its facts in the answer's language or in English (`facts_in`).
+    """
+
+    most_optional: Annotated[float, Field(ge=0, le=1)] = 0.9
+    facts_in: Literal["answer", "english"] = "answer"
+
+
 class VisualSettings(Section):
     """How the verification engines that look at images decide: supported from `threshold` of P(yes) up.
 
@@ -395,7 +405,7 @@ class Settings(Section):
     nats: NatsSettings = NatsSettings()
     retry: RetrySettings = RetrySettings()
     gateway: GatewaySettings = GatewaySettings()
-    extraction: StageSettings = StageSettings()
+    extraction: ExtractionSettings = ExtractionSettings()
     captioning: CaptioningSettings = CaptioningSettings()
     generation: StageSettings = StageSettings()
     images: ImagesSettings = ImagesSettings()

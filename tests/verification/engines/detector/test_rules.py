@@ -65,6 +65,26 @@ def test_the_boxes_are_the_evidence() -> None:
     assert [box.label for box in of_street("There is no car.").boxes] == ["car"]
 
 
+def test_what_is_there_is_an_object_and_two_boxes_apart_are_objects() -> None:
+    text = "There are objects."
+    assert names(statement(text)) == {"object"}
+    assert of_street(text).decision is Decision.SUPPORTED
+    one_thing = [row for row in STREET if row[0] == "car"][:1]
+    assert boxes_of(one_thing, [text]).decide(text).decision is Decision.UNDECIDED
+
+
+def test_a_place_needs_no_name_that_the_detector_takes() -> None:
+    """The lexicon's "top" is a shirt, of which a detector need know nothing to see what is at the top."""
+    text = "The car is at the top."
+    everything = boxes_of(STREET, [text])
+    taken = {name: sights for name, sights in everything._seen.items() if name != "shirt"}
+    without = Boxes(taken, SETTINGS, everything._color_of)
+    assert without.decide(text) == everything.decide(text)
+    assert without.decide(text).decision is not Decision.UNDECIDED
+    red = "The top is red."
+    assert "takes no name" in without.decide(red).evidence
+
+
 def test_what_is_undecided_has_a_reason() -> None:
     for text in CASES["street"]["undecided"]:
         assert of_street(text).evidence.startswith("undecided: "), text

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
 from importlib import resources
-from itertools import product
+from itertools import combinations, product
 from typing import NamedTuple
 
 import msgspec
@@ -48,7 +48,7 @@ MOST_BOXES = 20
 """So many boxes at most stand in a verdict."""
 
 OBJECTS, ANY = frozenset({"object", "item", "thing", "something"}), frozenset({"a", "an", "something"})
-"""ANY of these is there where anything is; how many OBJECTS there are, no box tells."""
+"""ANY of these is there where anything is; boxes tell whether there are OBJECTS, and not how many."""
 
 WORDS = 5
 """A name of more words is none: something was misread."""
@@ -160,7 +160,9 @@ def names(read: Statement, attributes: Collection[str] = ()) -> frozenset[str]:
     """
     atoms = (*read.asserted, *read.given)
     concepts = {about(one) for one in atoms} | {one.object for one in atoms if isinstance(one, Relates)}
-    return frozenset(filter(is_thing, concepts)) | frozenset(phrases(read.asserted, attributes).values())
+    # Whatever is there is an object.
+    anything = () if OBJECTS.isdisjoint(concepts) else ("object",)
+    return frozenset((*filter(is_thing, concepts), *phrases(read.asserted, attributes).values(), *anything))
 
 
 def phrases(asserted: Iterable[Atom], attributes: Collection[str]) -> dict[str, str]:
@@ -222,9 +224,11 @@ class Boxes:
         if read.negated and len({about(one) for one in asserted}) > 1:
             return left_open("a denial of several things").verdict()
         attributes = self._settings.attributes
-        if unknown := names(read, attributes) - self._seen.keys():
-            return left_open(f"the detector takes no name like '{min(unknown)}'").verdict()
         question = _question(text, asserted, read.given, attributes)
+        # "At the top" needs no box of a top.
+        places_only = question.regions - {about(one) for one in asserted}
+        if unknown := names(read, attributes) - self._seen.keys() - places_only:
+            return left_open(f"the detector takes no name like '{min(unknown)}'").verdict()
         said = all_of([self._atom(one, question) for one in sorted(asserted, key=repr)])
         needed = sorted({one.concept for one in read.given if isinstance(one, Exists)})
         given = [
@@ -240,12 +244,15 @@ class Boxes:
         if ruling.decision is Decision.REFUTED:
             concepts = {about(atom), atom.object if isinstance(atom, Relates) else about(atom)}
             for concept in sorted(filter(is_thing, concepts)):
-                if not self._seen[concept] and not has_body(concept):
+                if not self._seen.get(concept) and not has_body(concept):
                     return left_open(f"'{concept}' may be nothing that a box is drawn around")
         return ruling
 
     def _decided(self, atom: Atom, question: _Question) -> Ruling:
         concept = about(atom)
+        several = isinstance(atom, Exists) and concept in question.several
+        if concept in OBJECTS and (several or _is_plural(atom)):
+            return self._several_things()
         if isinstance(atom, Exists) and concept in OBJECTS and not ANY.isdisjoint(plain_words(question.text)):
             return self._anything()
         if not is_thing(concept):
@@ -269,6 +276,18 @@ class Boxes:
         """Whatever is seen is an object; without any, something that nobody asked for may be there."""
         ruling = self._best([one for sights in self._seen.values() for one in sights], "something")
         return ruling if ruling.decision is Decision.SUPPORTED else left_open("nothing that is named is seen")
+
+    def _several_things(self) -> Ruling:
+        """Two boxes apart from each other, whatever they are of, are several objects."""
+        sights = [one for several in self._seen.values() for one in several]
+        pairs = (pair for pair in combinations(sights, 2) if _are_apart(*(one.box for one in pair)))
+        pair = max(pairs, key=lambda pair: min(one.chance for one in pair), default=())
+        ruling = self._ruled(min((one.chance for one in pair), default=0.0), "several things", pair)
+        return (
+            ruling
+            if ruling.decision is Decision.SUPPORTED
+            else left_open("nothing else that is named is seen")
+        )
 
     def _exists(self, concept: str, sights: Sequence[Sight], what: str) -> Ruling:
         """Parts of things and what has no border ("hand", "road") may be there though no box is."""
@@ -413,6 +432,16 @@ def _is_plural(atom: Atom) -> bool:
 
 def _center(box: Box) -> tuple[float, float]:
     return (box.x0 + box.x1) / 2, (box.y0 + box.y1) / 2
+
+
+def _are_apart(box: Box, other: Box) -> bool:
+    return (
+        box.image != other.image
+        or box.x1 < other.x0
+        or other.x1 < box.x0
+        or box.y1 < other.y0
+        or other.y1 < box.y0
+    )
 
 
 def _inside(box: Box, words: Iterable[str]) -> float:
