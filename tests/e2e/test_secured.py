@@ -28,7 +28,13 @@ from groundwatch.ledger.ledger import Ledger, audit
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.security.users import CA_CERTIFICATE, seed_file
 from groundwatch.runtime.services.run import running
-from groundwatch.runtime.settings import ArchiveSettings, CaptioningSettings, Settings, StageSettings
+from groundwatch.runtime.settings import (
+    ArchiveSettings,
+    CaptioningSettings,
+    ExtractionSettings,
+    Settings,
+    StageSettings,
+)
 from groundwatch.runtime.settings.gateway import GatewaySettings
 from groundwatch.runtime.stores import images
 from groundwatch.runtime.stores.images import ImageStore
@@ -63,7 +69,7 @@ async def line(server: Secured) -> AsyncIterator[httpx.AsyncClient]:
         gateway=GatewaySettings(port=0),
         captioning=CaptioningSettings(engine="stand-in"),
         generation=StageSettings(engine="stand-in"),
-        extraction=StageSettings(engine="noop"),
+        extraction=ExtractionSettings(engine="noop"),
         verification=StageSettings(engine="noop"),
         matching=StageSettings(engine="lexical"),
         archive=ArchiveSettings(url=str(server.auth.parent / "archive"), flush_seconds=0.1),

@@ -15,7 +15,7 @@ from groundwatch.replay.spec import Spec
 from groundwatch.replay.worker import Replayer
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, wait_acks
 from groundwatch.runtime.delivery.streams import read_stream
-from groundwatch.runtime.settings import RetrySettings, Settings, StageSettings
+from groundwatch.runtime.settings import ExtractionSettings, RetrySettings, Settings, StageSettings
 from groundwatch.runtime.settings.reading import judging_sections
 from groundwatch.topology import HEADER_PROTOCOLS, OUTCOMES, subject_of
 
@@ -62,7 +62,7 @@ async def record(bus: Bus, *responses: ResponseRecorded, run: str = "live") -> N
 def settings_of(bus: Bus, *, extraction: str = "noop", verification: str = "noop") -> Settings:
     """Judges by name; faults that pass are tried again at once."""
     return Settings(
-        extraction=StageSettings(engine=extraction),
+        extraction=ExtractionSettings(engine=extraction),
         verification=StageSettings(engine=verification),
         retry=RetrySettings(attempts=3, first_delay=0.01, max_delay=0.02),
         nats=bus._settings,

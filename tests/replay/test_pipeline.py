@@ -18,7 +18,7 @@ from groundwatch.replay.pipeline import MOST_ATTEMPTS, Pair, Pipeline
 from groundwatch.replay.results import judgement
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import read_stream
-from groundwatch.runtime.settings import RetrySettings, Settings, StageSettings
+from groundwatch.runtime.settings import ExtractionSettings, RetrySettings, Settings, StageSettings
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.scoring.service import ScoringService
 from groundwatch.topology import EXTRACTED, JUDGED
@@ -89,7 +89,7 @@ async def test_a_judge_that_stays_away_is_left_after_a_while() -> None:
 async def test_a_hallucination_that_is_said_twice_counts_twice() -> None:
     """Equation 1 and the sentence level of FaithScore by hand: two of three facts are wrong."""
     settings = Settings(
-        extraction=StageSettings(engine="linguistic"), verification=StageSettings(engine="reference")
+        extraction=ExtractionSettings(engine="linguistic"), verification=StageSettings(engine="reference")
     )
     said = response(
         "r",
@@ -132,7 +132,9 @@ async def test_a_fault_keeps_what_was_paid_before_it() -> None:
 
 async def test_only_what_is_needed_is_built() -> None:
     """The engine of a stage that no protocol goes through may be one that nobody knows."""
-    settings = Settings(extraction=StageSettings(engine="noop"), matching=StageSettings(engine="lexical"))
+    settings = Settings(
+        extraction=ExtractionSettings(engine="noop"), matching=StageSettings(engine="lexical")
+    )
     pipeline = Pipeline(
         settings.model_copy(update={"verification": StageSettings(engine="nobody")}),
     )

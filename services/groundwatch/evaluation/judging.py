@@ -50,7 +50,7 @@ from groundwatch.records import DEFAULT_LIMITS, Limits, Refusal, read_record
 from groundwatch.replay.pipeline import Pipeline, judging_stage
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.placing import places_of
-from groundwatch.runtime.settings import Settings, StageSettings
+from groundwatch.runtime.settings import ExtractionSettings, Settings, StageSettings
 from groundwatch.runtime.settings.gateway import IntakeSettings
 from groundwatch.runtime.stores.images import check_image
 from groundwatch.statistics.intervals import Interval, wilson
@@ -377,7 +377,7 @@ async def planted(
     # One for all protocols: their models take seconds to load.
     pipeline = Pipeline(
         Settings(
-            extraction=StageSettings(engine="reader"),
+            extraction=ExtractionSettings(engine="reader"),
             matching=StageSettings(engine="semantic"),
             verification=StageSettings(engine="embedded"),
         )

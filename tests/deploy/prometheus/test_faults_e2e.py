@@ -28,7 +28,7 @@ from tests.support.receivers import HttpTarget, listening
 from groundwatch.gateway.live import nats_monitor
 from groundwatch.models.settings import ChatSettings
 from groundwatch.runtime.local.servers import NatsServer, free_port
-from groundwatch.runtime.settings import ArchiveSettings, NatsSettings, Settings, StageSettings
+from groundwatch.runtime.settings import ArchiveSettings, ExtractionSettings, NatsSettings, Settings
 from groundwatch.runtime.settings.gateway import GatewaySettings, GrpcSettings
 from groundwatch.runtime.settings.outflow import OutflowSettings, ReceiverSettings
 from groundwatch.system.up import whole_system
@@ -192,7 +192,7 @@ async def test_each_fault_has_its_alert(
         settings = Settings(
             nats=NatsSettings(url=server.url, monitor_url=f"http://127.0.0.1:{server.monitor_port}"),
             gateway=GatewaySettings(port=port, grpc_port=0, grpc=GrpcSettings(**certificate)),
-            extraction=StageSettings(
+            extraction=ExtractionSettings(
                 engine="llm", llm=ChatSettings(base_url=llm.base_url, model="ok", retries=0, patience=0.1)
             ),
             archive=ArchiveSettings(url=str(archive), flush_seconds=0.2),

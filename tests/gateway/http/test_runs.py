@@ -19,7 +19,7 @@ from groundwatch.replay import service as serving
 from groundwatch.replay.runs import Run, Runs
 from groundwatch.replay.service import ReplayManager
 from groundwatch.runtime.delivery.streams import read_stream
-from groundwatch.runtime.settings import Settings, StageSettings
+from groundwatch.runtime.settings import ExtractionSettings, Settings, StageSettings
 from groundwatch.runtime.settings.gateway import GatewaySettings, GrpcSettings
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import OUTCOMES
@@ -41,7 +41,7 @@ def desk_of(bus: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
             Settings(
                 nats=bus._settings,
                 gateway=GatewaySettings(grpc=GrpcSettings(replays=processes)),
-                extraction=StageSettings(engine="noop"),
+                extraction=ExtractionSettings(engine="noop"),
                 verification=StageSettings(engine="noop"),
                 judges={"strict": {"verification": {"engine": "reference"}}},
             )

@@ -6,7 +6,7 @@ import pytest
 
 from groundwatch.gateway.replays import Wanted
 from groundwatch.replay.service import ReplayManager
-from groundwatch.runtime.settings import Settings, StageSettings
+from groundwatch.runtime.settings import ExtractionSettings, Settings, StageSettings
 from groundwatch.runtime.settings.gateway import GatewaySettings, GrpcSettings
 
 ROLES = ("viewer", "reviewer", "operator")
@@ -21,7 +21,7 @@ async def test_a_run_is_changed_by_operators(gateway_factory, bus, response, tmp
         Settings(
             nats=bus._settings,
             gateway=GatewaySettings(grpc=GrpcSettings(replays=0)),
-            extraction=StageSettings(engine="noop"),
+            extraction=ExtractionSettings(engine="noop"),
             verification=StageSettings(engine="noop"),
         )
     )

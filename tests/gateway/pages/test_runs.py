@@ -11,7 +11,7 @@ from tests.support.second_opinions import review_all
 
 from groundwatch.gateway.replays import Wanted
 from groundwatch.replay.service import ReplayManager
-from groundwatch.runtime.settings import Settings, StageSettings
+from groundwatch.runtime.settings import ExtractionSettings, Settings, StageSettings
 from groundwatch.runtime.settings.gateway import GatewaySettings, GrpcSettings
 
 
@@ -23,7 +23,7 @@ async def gateway(gateway_factory, bus, response, monkeypatch):
         Settings(
             nats=bus._settings,
             gateway=GatewaySettings(grpc=GrpcSettings(replays=0)),
-            extraction=StageSettings(engine="noop"),
+            extraction=ExtractionSettings(engine="noop"),
             verification=StageSettings(engine="noop"),
         )
     )

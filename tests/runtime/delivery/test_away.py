@@ -22,7 +22,7 @@ from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.dead_letters import dead_letters
 from groundwatch.runtime.delivery.work import Work
 from groundwatch.runtime.local.servers import free_port
-from groundwatch.runtime.settings import CacheSettings, RetrySettings, Settings, StageSettings
+from groundwatch.runtime.settings import CacheSettings, ExtractionSettings, RetrySettings, Settings
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import EXTRACTED, RESPONSES
 
@@ -51,7 +51,7 @@ async def start(bus: Bus, clean_streams: None) -> AsyncIterator[Start]:
             settings = Settings(
                 retry=RetrySettings(attempts=FAST.attempts, first_delay=0.05, max_delay=2.0),
                 cache=CacheSettings(enabled=False),
-                extraction=StageSettings(engine="llm", llm=llm),
+                extraction=ExtractionSettings(engine="llm", llm=llm),
             )
             service = ExtractionService(settings, bus, Metrics())
             await service.start()

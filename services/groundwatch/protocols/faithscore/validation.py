@@ -28,7 +28,7 @@ from groundwatch.protocols.faithscore.protocol import FaithScore
 from groundwatch.protocols.faithscore.scoring import likert
 from groundwatch.protocols.method import JUDGE, JUDGED_IMAGES, Progress, Result
 from groundwatch.protocols.people import LabelledAnswer, claim_agreement
-from groundwatch.runtime.settings import Settings, StageSettings
+from groundwatch.runtime.settings import ExtractionSettings, Settings, StageSettings
 from groundwatch.statistics.agreement import accuracy, correlations, f1
 
 SAME_FACT = 0.80
@@ -81,7 +81,7 @@ async def agreement(
             msgspec.structs.replace(response, reference=None, images=(one.image,))
             for response, one in zip(responses, answers, strict=True)
         ]
-    finder = engine or extraction.build(StageSettings())
+    finder = engine or extraction.build(ExtractionSettings())
     outcomes = await judged(responses, FaithScore.name, settings, images, finder, progress)
     compared = _compared(answers, outcomes)
     human, automatic = _scores(compared)
