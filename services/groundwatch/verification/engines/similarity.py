@@ -39,8 +39,8 @@ EVIDENCE = 300
 
 class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
     """The paper's choices (section 3.3, appendix C); ours are `named` (how alike names of one object are) and
-    `doubt`: the least probability at which an inference is not refuted. On the benchmark's odd images it is
-    the largest that keeps the rate on reference answers below 0.20.
+    `doubt`: the least probability at which an inference is not refuted. On the benchmark's odd images it
+    keeps the rate on reference answers at 0.20.
 
     With `maximum` the three most similar are no fallback: the larger of both similarities counts, as in the
     published code.
