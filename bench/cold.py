@@ -46,7 +46,13 @@ from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.delivery.streams import Read, position_of, read_stream
 from groundwatch.runtime.local import servers
 from groundwatch.runtime.services.run import running
-from groundwatch.runtime.settings import ArchiveSettings, NatsSettings, Settings, StageSettings
+from groundwatch.runtime.settings import (
+    ArchiveSettings,
+    ExtractionSettings,
+    NatsSettings,
+    Settings,
+    StageSettings,
+)
 from groundwatch.runtime.settings.reading import judging_sections
 from groundwatch.system.services import make_service, metrics_for
 from groundwatch.system.sizing import USABLE, Needs, load_of, needs
@@ -117,7 +123,7 @@ class Course:
             disk=int(self.needs.nats_disk * USABLE),
         )
         rules = {
-            "extraction": StageSettings(engine="linguistic"),
+            "extraction": ExtractionSettings(engine="linguistic"),
             "verification": StageSettings(engine="reference"),
         }
         self.settings = Settings(nats=NatsSettings(url=self.server.url), archive=self.archive, **rules)

@@ -26,7 +26,7 @@ from groundwatch.ledger.ledger import audit
 from groundwatch.protocols.faithscore.annotation import annotated_response, read_annotations
 from groundwatch.runtime.delivery.bus import ENCODER, Bus
 from groundwatch.runtime.delivery.outcomes import read_outcomes
-from groundwatch.runtime.settings import Settings, StageSettings
+from groundwatch.runtime.settings import ExtractionSettings, Settings, StageSettings
 from groundwatch.runtime.settings.gateway import GatewaySettings
 from groundwatch.system.up import System, whole_system
 from groundwatch.topology import OUTCOMES, RESPONSES
@@ -95,7 +95,9 @@ async def measure(*, responses: int = 20_000, steady: int = 2_000, rate: int = 2
 
 async def _noop(responses: int, steady: int, rate: int) -> dict[str, Any]:
     noop = StageSettings(engine="noop")
-    settings = Settings(gateway=GatewaySettings(port=0), extraction=noop, verification=noop)
+    settings = Settings(
+        gateway=GatewaySettings(port=0), extraction=ExtractionSettings(engine="noop"), verification=noop
+    )
     with tempfile.TemporaryDirectory(prefix="groundwatch-bench-") as name:
         folder = Path(name)
         async with whole_system(settings, folder) as system:

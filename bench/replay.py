@@ -37,7 +37,7 @@ from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.delivery.streams import read_batches
 from groundwatch.runtime.local.servers import NatsServer
-from groundwatch.runtime.settings import NatsSettings, Settings, StageSettings
+from groundwatch.runtime.settings import ExtractionSettings, NatsSettings, Settings, StageSettings
 from groundwatch.runtime.settings.reading import judging_sections
 from groundwatch.topology import RESPONSES
 
@@ -129,7 +129,11 @@ async def measure(
         server = NatsServer(Path(folder))
         await server.start()
         try:
-            settings = Settings(nats=NatsSettings(url=server.url), extraction=noop, verification=noop)
+            settings = Settings(
+                nats=NatsSettings(url=server.url),
+                extraction=ExtractionSettings(engine="noop"),
+                verification=noop,
+            )
             bus = Bus(settings.nats, name="bench")
             await bus.connect()
             await provision(bus.js)

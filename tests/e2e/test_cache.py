@@ -24,7 +24,13 @@ from groundwatch.replay.spec import Spec
 from groundwatch.replay.worker import Replayer
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing
 from groundwatch.runtime.delivery.streams import read_stream
-from groundwatch.runtime.settings import CacheSettings, RetrySettings, Settings, StageSettings
+from groundwatch.runtime.settings import (
+    CacheSettings,
+    ExtractionSettings,
+    RetrySettings,
+    Settings,
+    StageSettings,
+)
 from groundwatch.runtime.settings.gateway import IntakeSettings
 from groundwatch.runtime.settings.reading import judging_sections
 from groundwatch.runtime.stores.images import ImageStore, check_image
@@ -47,7 +53,7 @@ def settings_of(server: LlmServer, model: str) -> Settings:
         base_url=server.base_url, model=model, input_price=2.0, output_price=8.0, retries=1, first_wait=0.01
     )
     stage = StageSettings(engine="llm", llm=chat)
-    return Settings(extraction=stage, verification=stage, retry=RETRY)
+    return Settings(extraction=ExtractionSettings(**dict(stage)), verification=stage, retry=RETRY)
 
 
 @pytest.fixture(autouse=True)

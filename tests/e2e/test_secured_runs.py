@@ -29,7 +29,7 @@ from groundwatch.replay.spec import Spec
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.runtime.services.run import running
-from groundwatch.runtime.settings import ArchiveSettings, Settings, StageSettings
+from groundwatch.runtime.settings import ArchiveSettings, ExtractionSettings, Settings, StageSettings
 from groundwatch.runtime.settings.gateway import GatewaySettings
 from groundwatch.runtime.settings.reading import judging_sections
 from groundwatch.runtime.telemetry.metrics import Metrics
@@ -64,7 +64,7 @@ def settings_of(server: Secured, judge: LlmServer) -> Settings:
     stage = StageSettings(engine="llm", llm=chat)
     return Settings(
         gateway=GatewaySettings(port=0),
-        extraction=stage,
+        extraction=ExtractionSettings(**dict(stage)),
         verification=stage,
         archive=ArchiveSettings(url=str(server.auth.parent / "archive"), flush_seconds=0.1),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import io
 import subprocess
@@ -11,16 +12,20 @@ from pathlib import Path
 
 import httpx
 import pytest
+from tests.support import llm_server
 from tests.support.command_line import CommandLine
 
 from groundwatch.cli.output import loading_shown
 from groundwatch.errors import UsageError
+from groundwatch.events import LIVE, Decision
 from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.outcomes import read_outcomes
 from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.local.servers import NatsServer, free_port
 from groundwatch.runtime.local.triton_server import LoadProgress
 from groundwatch.runtime.settings import CacheSettings, NatsSettings, Settings
 from groundwatch.runtime.settings.gateway import GatewaySettings
+from groundwatch.runtime.settings.reading import with_endpoint
 from groundwatch.system.connecting import ADDRESS_FILE
 from groundwatch.system.up import little_room, whole_system
 from groundwatch.terminal import Console
@@ -120,3 +125,35 @@ async def test_it_is_ready_when_other_commands_find_it(tmp_path: Path) -> None:
     assert seen[-1] == (200, True)
     assert (503, False) in seen
     assert not address.exists()
+
+
+async def test_one_endpoint_reads_and_judges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `up --judge URL --judge-model NAME` has it: its model takes answers apart, and looks at images."""
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    with llm_server.running() as server:
+        settings = with_endpoint(HERE, server.base_url, "ok")
+        async with whole_system(settings, tmp_path) as system, httpx.AsyncClient() as http:
+            picture = base64.b64encode(llm_server.picture("a red ball")).decode()
+            answer = {
+                "id": "1",
+                "model": "m",
+                "answer": "A red ball. A dog.",
+                "images": [f"data:image/png;base64,{picture}"],
+            }
+            reply = await http.post(f"{system.gateway_url}/v1/responses", json=answer, timeout=30)
+            assert reply.status_code in (200, 202), reply.text
+            async with asyncio.timeout(60):
+                outcome = await anext(read_outcomes(system.bus, LIVE, follow=True))
+    assert server.requests and {request["model"] for request in server.requests} == {"ok"}
+    decisions = {claim.text: claim.decision for claim in outcome.claims}
+    assert decisions["There is a ball."] is Decision.SUPPORTED
+    assert decisions["There is a dog."] is Decision.REFUTED
+
+
+@pytest.mark.parametrize(
+    ("typed", "missing"), [("--judge", "--judge-model"), ("--judge-model", "--judge URL")]
+)
+def test_a_judge_needs_an_address_and_a_model(tmp_path: Path, typed: str, missing: str) -> None:
+    done = CommandLine(tmp_path)("up", typed, "http://127.0.0.1:1/v1")
+    assert done.returncode == 2
+    assert missing in done.stderr

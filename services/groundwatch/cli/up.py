@@ -32,6 +32,7 @@ from groundwatch.runtime.local.triton_server import OnProgress
 from groundwatch.runtime.services.run import until_told_to_stop
 from groundwatch.runtime.services.tasks import first_of
 from groundwatch.runtime.settings import Settings
+from groundwatch.runtime.settings.reading import with_endpoint
 from groundwatch.runtime.telemetry import logs
 from groundwatch.system.connecting import ADDRESS_FILE, data_dir, prepare, run
 from groundwatch.system.services import SERVED
@@ -47,8 +48,18 @@ def up(
     ] = None,
     folder: Annotated[Path | None, typer.Option("--folder", help="Where the streams are kept.")] = None,
     models: ModelsOption = "",
+    judge: Annotated[
+        str,
+        typer.Option(metavar="URL", help="An OpenAI-compatible endpoint that reads and judges answers."),
+    ] = "",
+    judge_model: Annotated[str, typer.Option(metavar="NAME", help="The model that it is asked for.")] = "",
 ) -> None:
     """Run the whole system on this machine, NATS included, pages at a port; with --models also Triton."""
+    if bool(judge) != bool(judge_model):
+        missing = "--judge-model NAME" if judge else "--judge URL"
+        raise UsageError(f"--judge and --judge-model go together: add {missing}")
+    if judge:
+        settings = with_endpoint(settings, judge, judge_model)
     if port is not None:
         settings = settings.model_copy(update={"gateway": settings.gateway.model_copy(update={"port": port})})
     if folder is not None:

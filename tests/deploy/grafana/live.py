@@ -47,7 +47,14 @@ from groundwatch.replay.runs import Runs
 from groundwatch.replay.service import ReplayService
 from groundwatch.replay.spec import Spec
 from groundwatch.runtime.local.servers import NatsServer
-from groundwatch.runtime.settings import AlarmSettings, ArchiveSettings, NatsSettings, Settings, StageSettings
+from groundwatch.runtime.settings import (
+    AlarmSettings,
+    ArchiveSettings,
+    ExtractionSettings,
+    NatsSettings,
+    Settings,
+    StageSettings,
+)
 from groundwatch.runtime.settings.gateway import GatewaySettings, GrpcSettings, SamplingRule
 from groundwatch.runtime.settings.judges import CascadeStep
 from groundwatch.runtime.settings.reading import judging_sections
@@ -226,7 +233,12 @@ def _paid(llm: LlmServer) -> Settings:
     )
     steps = CascadeStep(engine="reference"), CascadeStep(engine="llm")
     row = StageSettings(engine="cascade", llm=stage.llm, cascade=steps)
-    return Settings(gateway=GatewaySettings(port=0), extraction=stage, verification=row, alarm=ALARM)
+    return Settings(
+        gateway=GatewaySettings(port=0),
+        extraction=ExtractionSettings(**dict(stage)),
+        verification=row,
+        alarm=ALARM,
+    )
 
 
 def demo_answers(rounds: int, thin: int) -> list[dict[str, Any]]:

@@ -27,7 +27,7 @@ from groundwatch.runtime.delivery.bus import Bus, Outgoing
 from groundwatch.runtime.delivery.dead_letters import dead_letters, send_again
 from groundwatch.runtime.delivery.outcomes import read_outcomes
 from groundwatch.runtime.delivery.streams import last_message, read_stream
-from groundwatch.runtime.settings import Settings, StageSettings, TelemetrySettings
+from groundwatch.runtime.settings import ExtractionSettings, Settings, StageSettings, TelemetrySettings
 from groundwatch.runtime.settings.gateway import GatewaySettings
 from groundwatch.runtime.settings.outflow import OutflowSettings, ReceiverSettings
 from groundwatch.runtime.telemetry.traces import Traces
@@ -78,7 +78,7 @@ async def test_one_response_is_one_trace(tmp_path: Path, collector: Collector) -
     noop = StageSettings(engine="noop")
     settings = Settings(
         gateway=GatewaySettings(port=0, protocols=("faithscore",)),
-        extraction=noop,
+        extraction=ExtractionSettings(engine="noop"),
         verification=noop,
         telemetry=TelemetrySettings(traces=collector.url),
     )
@@ -124,7 +124,7 @@ async def test_one_trace_from_the_caller_to_models_and_receivers(
             receiver = ReceiverSettings(kind="otlp-http", url=told.url)
             settings = Settings(
                 gateway=GatewaySettings(port=0, protocols=("faithscore",)),
-                extraction=llm,
+                extraction=ExtractionSettings(**dict(llm)),
                 verification=StageSettings(engine="reference"),
                 telemetry=TelemetrySettings(traces=collector.url),
                 outflow=OutflowSettings(receivers={"it": receiver}),

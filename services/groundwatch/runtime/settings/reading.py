@@ -294,6 +294,12 @@ def with_judge(settings: Settings, name: str) -> Settings:
     return _with_tables(settings, tables, f"judges.{name}.")
 
 
+def with_endpoint(settings: Settings, url: str, model: str) -> Settings:
+    """The settings with one model of an OpenAI-compatible endpoint that reads answers, looks, and matches."""
+    asked = {"engine": "llm", "llm": {"base_url": url, "model": model}}
+    return _with_tables(settings, dict.fromkeys(("extraction", "verification", "matching"), asked), "")
+
+
 def with_second_judge(settings: Settings) -> tuple[Settings, tuple[str, ...]]:
     """The settings with the judge of `[second_opinion]` over them, and the protocols that it is asked about.
 
