@@ -31,11 +31,13 @@ def singular_noun(noun: str) -> str:
     if lowered in _PLURAL_ONLY or lowered in _UNCOUNTABLE_S or len(noun) < 3:
         return noun
     known = lemminflect.getAllLemmas(lowered, upos="NOUN").get("NOUN", ())
-    if lowered in known:
+    if lowered in known and (lowered == "means" or lowered[:-1] not in known):
+        # The dictionary has "reeds", "letters" and "taxis" as words of their own too.
         return noun
     if not known and (not lowered.endswith("s") or lowered.endswith(("ss", "us", "is", "'s", "’s"))):
         return noun
-    singular = str(next(iter(known or lemminflect.getLemma(lowered, upos="NOUN")), lowered))
+    lemmas = [lemma for lemma in known if lemma != lowered] or lemminflect.getLemma(lowered, upos="NOUN")
+    singular = str(next(iter(lemmas), lowered))
     return _as_written(noun, singular)
 
 
