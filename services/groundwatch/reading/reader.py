@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -26,6 +27,9 @@ BATCH = 12
 """Passages that are read at once: more take more memory and hardly less time."""
 
 _BEGIN, _INSIDE = 1, 2
+_SIDE_BY_SIDE = math.log(0.1)
+"""How much less likely a thing is that begins where another ends: mostly it is a name of two words."""
+
 _NAMINGS = tuple(Naming)
 _OPENING, _CLOSING = frozenset('"“«„'), frozenset('"”»“')
 
@@ -52,7 +56,14 @@ class Reader:
         labels, chances = tags.argmax(-1), tags.log_softmax(-1).amax(-1)
         describes = self.model.describes(states)[..., 0]
         drafts = [
-            _Draft(passage, labels[at, : len(passage.words)], chances[at], says[at].sigmoid(), describes[at])
+            _Draft(
+                passage,
+                labels[at, : len(passage.words)],
+                chances[at],
+                says[at].sigmoid(),
+                describes[at],
+                mentions=tags[at, : len(passage.words), 0].log_softmax(-1).tolist(),
+            )
             for at, passage in enumerate(passages)
         ]
         targets = _spans([draft.mentions for draft in drafts])
@@ -99,7 +110,13 @@ class _Draft:
     """The spans that a passage's labels make, before anything is known of them."""
 
     def __init__(
-        self, passage: Passage, labels: Tensor, chances: Tensor, says: Tensor, describes: Tensor
+        self,
+        passage: Passage,
+        labels: Tensor,
+        chances: Tensor,
+        says: Tensor,
+        describes: Tensor,
+        mentions: Sequence[Sequence[float]],
     ) -> None:
         self._passage = passage
         self.describes: list[float] = describes[: len(passage.words)].tolist()
@@ -110,6 +127,7 @@ class _Draft:
                 speaks[first : last + 1] = [False] * (last + 1 - first)
         self._speaks = speaks
         spans = {layer: _decode(labels[:, at].tolist()) for at, layer in enumerate(LAYERS)}
+        spans[LAYERS[0]] = _decode(_likeliest(mentions))
         spans[Kind.TEXT] = _whole_quotes(passage, spans[Kind.TEXT])
         # What is read as a text, a color or a number is no thing.
         qualities = [*spans[Kind.TEXT], *spans[Kind.COLOR], *spans[Kind.COUNT]]
@@ -147,7 +165,7 @@ class _Draft:
                 denied=mark[DENIED] > 0.5,
                 hedged=mark[HEDGED] > 0.5,
                 optional=mark[OPTIONAL],
-                confidence=mark[ENTITY] * self._sure(LAYERS[0], span),
+                confidence=mark[ENTITY] * self._sure(LAYERS[0], span) * _polarity(mark),
                 naming=_NAMINGS[way] if named else Naming.OWN,
                 other=named,
             )
@@ -165,7 +183,7 @@ class _Draft:
                     denied=mark[DENIED] > 0.5,
                     hedged=mark[HEDGED] > 0.5,
                     optional=mark[OPTIONAL],
-                    confidence=self._sure(layer, span),
+                    confidence=self._sure(layer, span) * _polarity(mark),
                     form=FORMS[form] if kind in (Kind.RELATION, Kind.QUALITY) else "*",
                 )
             )
@@ -173,6 +191,11 @@ class _Draft:
 
     def _sure(self, layer: str, span: Span) -> float:
         return float(self._chances[span[0] : span[1] + 1, LAYERS.index(layer)].mean().exp())
+
+
+def _polarity(mark: Sequence[float]) -> float:
+    """How sure it is whether something is denied: in doubt it is better not read than inverted."""
+    return max(mark[DENIED], 1 - mark[DENIED])
 
 
 def _spans(drafts: Sequence[Sequence[tuple[str, Span]]]) -> Spans:
@@ -193,6 +216,30 @@ def _linked(spans: Sequence[Span], scores: Sequence[float]) -> dict[Span, float]
     linked = {span: score for span, score in zip(spans, scores, strict=True) if score > 0.5}
     best = max(range(len(spans)), key=lambda at: scores[at])
     return linked or {spans[best]: scores[best]}
+
+
+def _likeliest(chances: Sequence[Sequence[float]]) -> list[int]:
+    """The likeliest labels of mentions, as a row: "flat cap" is one thing rather than two side by side.
+
+    `chances` are log-probabilities of outside, begin and inside: [words, 3].
+    """
+    best, ways = [0.0, -math.inf, -math.inf], list[list[int]]()
+    for chance in chances:
+        before = [
+            max(range(3), key=best.__getitem__),
+            max(range(3), key=lambda last: best[last] + (_SIDE_BY_SIDE if last else 0.0)),
+            max((_BEGIN, _INSIDE), key=best.__getitem__),
+        ]
+        ways.append(before)
+        best = [
+            best[last] + chance[label] + (_SIDE_BY_SIDE if label == _BEGIN and last else 0.0)
+            for label, last in enumerate(before)
+        ]
+    labels, label = list[int](), max(range(3), key=best.__getitem__)
+    for before in reversed(ways):
+        labels.append(label)
+        label = before[label]
+    return labels[::-1]
 
 
 def _decode(labels: Sequence[int]) -> list[Span]:

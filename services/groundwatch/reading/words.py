@@ -21,7 +21,9 @@ _WORD = re.compile(
     r"|[^\W_]+(?:[-‑][^\W_]+)*|[^\w\s]|_"
 )
 _ENDS = frozenset({".", "!", "?", LINE_BREAK, "|"})
-_OPTION = re.compile(r"(?:^|(?<=\s))\(?([A-H])[.):]\s*(.+?)(?=\s+\(?[A-H][.):]\s|\n|\s*$)", re.S)
+_OPTION = re.compile(
+    r"(?:^|(?<=\s))\(?([A-H])[.):]\s*(.+?)(?=\s+\(?[A-H][.):]\s|\n|\s*$)", re.S | re.IGNORECASE
+)
 _CHOICE = re.compile(
     r"\s*(?:the )?(?:correct |best )?(?:answer|option)?(?: is)?:?\s*\**\(?([A-H])\)?(?:[.):*]|\s*$)", re.I
 )
@@ -114,8 +116,13 @@ def _windows(words: list[Word]) -> Iterator[list[Word]]:
 
 def _prompt_words(prompt: str, reply: str) -> list[Word]:
     options, choice = list(_OPTION.finditer(prompt)), _CHOICE.match(reply)
-    if len(options) > 1 and choice:
+    letters = "".join(option[1].upper() for option in options)
+    if len(options) > 1 and "ABCDEFGH".startswith(letters) and choice:
+        # What stands behind them says how to answer, or nothing.
+        prompt = prompt[: options[-1].end()]
         for option in options:
-            end = option.start(2) if option[1] == choice[1].upper() else option.end()
+            end = option.start(2) if option[1].upper() == choice[1].upper() else option.end()
             prompt = prompt[: option.start()] + " " * (end - option.start()) + prompt[end:]
+        asked = len(prompt[: options[0].start()].rstrip())
+        prompt = prompt[:asked] + prompt[asked:].replace(LINE_BREAK, " ")
     return split_words(prompt)[-PROMPT_WORDS:]
