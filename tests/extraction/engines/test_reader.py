@@ -154,8 +154,9 @@ async def test_right_answers_of_the_world_are_read_right(engine: ReaderEngine) -
 async def test_the_weights_read_the_annotated_answers_as_measured(engine: ReaderEngine) -> None:
     found = await measure(ANSWERS, engine, "faithscore", lambda *_: None)
     english = found["english"]
-    assert english["f1"] >= 0.92  # type: ignore[index]
-    assert english["inverted"] <= 2  # type: ignore[index]
-    assert english["forbidden"] <= 3  # type: ignore[index]
+    assert english["f1"] >= 0.93  # type: ignore[index]
+    assert english["inverted"] == 0  # type: ignore[index]
+    assert english["forbidden"] == 0  # type: ignore[index]
     assert english["denials_read"] == english["denials"]  # type: ignore[index]
+    assert english["hedged_marked"] >= 0.8 * english["hedged"]  # type: ignore[index, operator]
     assert found["all"]["wrong_outcomes"] == 0  # type: ignore[index]

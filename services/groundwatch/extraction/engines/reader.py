@@ -39,7 +39,7 @@ NO_CLAIM = "no_claim_in_answer"
 ANSWER_WORDS = 3
 """An answer of at most so many words, without a fact, answers its question without a claim."""
 
-MOST_OPTIONAL = 0.9
+MOST_OPTIONAL = 0.99
 """How likely a fact may at most be one that annotators leave out. On the project's gold F1 is highest here
 (0.934; 0.933 with all facts, 0.930 at 0.6), and precision is 0.944 in place of 0.935."""
 

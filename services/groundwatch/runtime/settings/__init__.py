@@ -266,7 +266,7 @@ class ExtractionSettings(StageSettings):
     The engine `llm` writes its facts in the answer's language or in English (`facts_in`).
     """
 
-    most_optional: Annotated[float, Field(ge=0, le=1)] = 0.9
+    most_optional: Annotated[float, Field(ge=0, le=1)] = 0.99
     facts_in: Literal["answer", "english"] = "answer"
 
 
