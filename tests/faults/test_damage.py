@@ -9,7 +9,7 @@ from tests.faults.campaign.damage import KINDS, damage
 from tests.faults.campaign.tools import printed
 
 
-@pytest.mark.parametrize("seed", [*range(len(KINDS)), 41225, 41229])
+@pytest.mark.parametrize("seed", [*range(len(KINDS)), 41225, 41229, 62316])
 async def test_an_erasure_counts_once_and_damage_is_told(tmp_path: Path, seed: int) -> None:
     found = await damage(tmp_path, rounds=1, seed=seed)
     assert found["ok"], found["forbidden"]

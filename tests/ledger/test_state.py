@@ -39,6 +39,7 @@ class World:
         self.days: dict[str, int] = {}
         self.erasing: list[tuple[str, str]] = []
         self.erased: set[str] = set()
+        self.again: set[str] = set()
         self.gone = Counter[int]()
         self.read: list[Recorded | Outcome] | None = None
         self.reached: dict[str, int] = {}
@@ -47,14 +48,22 @@ class World:
 
     def record(self, key: int, protocols: int) -> None:
         name = f"k{key}"
-        if any(one.key == name for one in self.responses.values()) or name in self.erased:
+        if any(one.key == name for one in self.responses.values()) or not self._is_free(name):
             return
+        if name in self.erased:
+            self.erased.remove(name)
+            self.again.add(name)
         asked = PROTOCOLS[: 1 + protocols % 2]
         self.sequences[RECORDED] += 1
         sequence = self.sequences[RECORDED]
         self.responses[sequence] = Recorded(sequence, self.now, name, asked)
         self.days[name] = day_of(self.now)
         self.stage += [(name, protocol) for protocol in asked]
+
+    def _is_free(self, name: str) -> bool:
+        """Whether it was never erased, or nothing of it is left and nobody is at it any more."""
+        at = (*self.stage, *self.erasing, *self.looked, *((one.key, "") for one in self.outcomes.values()))
+        return name not in self.erased or not any(key == name for key, _ in at)
 
     def judge(self, place: int, kind: int) -> None:
         """A stage publishes an outcome of what it holds, erased or not."""
@@ -168,6 +177,13 @@ class World:
             )
             self.state.replace(outcome, None if any(unread) else self.days[outcome.key])
 
+    def find_waiting(self) -> None:
+        """Look for outcomes of what waits, as `Counting` does: those of an id that was taken again may have
+        been read before its response."""
+        for one in self.outcomes.values():
+            if one.key in self.again and one.sequence <= self.state.position(OUTCOME):
+                self.state.settle(pair_hash(one.protocol, one.key), one.kind, one.reason)
+
     def save(self) -> None:
         """The auditor dies and another goes on from what was saved; what is over is forgotten."""
         self.read = None
@@ -237,6 +253,7 @@ def test_read_in_portions_it_is_what_the_streams_hold(seed: int) -> None:
     for _ in range(3):
         world.begin(1_000, 1_000)
         world.count()
+        world.find_waiting()
         world.save()
     expected = counted(world)
     found = world.state.lines
@@ -261,3 +278,19 @@ def test_an_outcome_erased_before_its_response_was_read_takes_nothing_out() -> N
     state.count([], {}, said, 0)
     (line,) = state.lines.values()
     assert (line.responses, line.recorded, line.scored, line.erased) == (1, 1, 0, 1)
+
+
+def test_an_id_that_is_taken_again_and_erased_again_between_audits_is_taken_out_twice() -> None:
+    state, pair = State(), pair_hash("faithscore", "again")
+    first = [
+        Recorded(1, 1.0, "again", ("faithscore",)),
+        Outcome(1, 1.0, "again", "faithscore", "scored", "", ""),
+    ]
+    state.count(first, {RECORDED: 1, OUTCOME: 1}, {}, 0)
+    said = {
+        "once": ErasedPairs((ErasedPair(pair, 0, recorded=1, outcome=1, kind="scored", first=True),)),
+        "twice": ErasedPairs((ErasedPair(pair, 0, recorded=2, outcome=2, kind="scored", first=True),)),
+    }
+    state.count([], {RECORDED: 2, OUTCOME: 2}, said, 0)
+    (line,) = state.lines.values()
+    assert (line.responses, line.recorded, line.scored, line.erased) == (0, 0, 0, 2)

@@ -183,7 +183,9 @@ class State(msgspec.Struct, kw_only=True):
         before = self.position(RECORDED)
         after = reached.get(RECORDED, before)
         gone: dict[str, set[int]] = {RECORDED: set(), OUTCOME: set()}
-        read = []
+        read: list[ErasedPair] = []
+        unread: list[ErasedPair] = []
+        alone: list[ErasedPair] = []
         for name, entries in erased.items():
             for sequence in entries.others:
                 self._remove(sequence)
@@ -194,16 +196,21 @@ class State(msgspec.Struct, kw_only=True):
                 if pair.outcome > self.position(OUTCOME):
                     gone[OUTCOME].add(pair.outcome)
                 if pair.recorded > before:
-                    gone[RECORDED].add(pair.recorded)
-                    # No outcome of it counts, whenever it comes.
-                    self.early.pop(pair.pair, None)
-                    self.dropped[pair.pair] = (today, 0)
-                    if pair.first and pair.recorded <= after and self._remove(pair.recorded):
-                        self._line(pair.day).erased += 1
+                    unread.append(pair)
                 elif name not in self.applied:
-                    read.append(pair)
+                    (read if pair.recorded else alone).append(pair)
+        for pair in read:
+            self.erase(pair, today)
+        # An id may have been taken again, and erased again, since its first response was read.
+        for pair in unread:
+            gone[RECORDED].add(pair.recorded)
+            # No outcome of it counts, whenever it comes.
+            self.early.pop(pair.pair, None)
+            self.dropped[pair.pair] = (today, *self.dropped.get(pair.pair, (0, 0))[1:])
+            if pair.first and pair.recorded <= after and self._remove(pair.recorded):
+                self._line(pair.day).erased += 1
         # Who has removed a response knows its day, and who found its outcome alone may not.
-        for pair in sorted(read, key=lambda pair: not pair.recorded):
+        for pair in alone:
             self.erase(pair, today)
         self.applied = set(erased)
         moved: list[Outcome] = []
