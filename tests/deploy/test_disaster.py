@@ -22,7 +22,7 @@ from groundwatch.demo.shared import settled
 from groundwatch.ledger.ledger import audit
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.local.servers import find_binary
-from groundwatch.runtime.settings import NatsSettings, Settings, StageSettings
+from groundwatch.runtime.settings import ExtractionSettings, NatsSettings, Settings, StageSettings
 from groundwatch.runtime.settings.gateway import GatewaySettings
 from groundwatch.system.up import whole_system
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.slow
 
 PAGE = Path(__file__).parents[2] / "docs" / "disaster.md"
 RESPONSES = 40
-NOOP = StageSettings(engine="noop")
+NOOP = ExtractionSettings(engine="noop")
 LEXICAL = StageSettings(engine="lexical")
 
 

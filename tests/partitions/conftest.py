@@ -16,12 +16,12 @@ from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.outcomes import read_outcomes
 from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.local.servers import NatsServer
-from groundwatch.runtime.settings import GatewaySettings, NatsSettings, Settings, StageSettings
+from groundwatch.runtime.settings import ExtractionSettings, GatewaySettings, NatsSettings, Settings
 from groundwatch.system.up import System
 from groundwatch.topology import OUTCOMES
 from groundwatch.topology.partitions import streams_of_kind
 
-NOOP = StageSettings(engine="noop")
+NOOP = ExtractionSettings(engine="noop")
 
 
 def settings(partitions: int, **sections: Any) -> Settings:
