@@ -13,6 +13,7 @@ from groundwatch.errors import (
     UnknownName,
     UsageError,
 )
+from groundwatch.runtime.telemetry.logs import logger
 
 RETRY_AFTER = 5
 """Seconds after which somebody should come again, where nobody knows better."""
@@ -160,7 +161,7 @@ class Refused(GroundwatchError):
 
 
 def refusal_of(error: Exception) -> Refused:
-    """What is told of an error that somebody can do something about; of any other, that it is our own."""
+    """What is told of an error that somebody can do something about; any other is our own, and logged."""
     match error:
         case Refused():
             return error
@@ -174,6 +175,7 @@ def refusal_of(error: Exception) -> Refused:
             return Refused("invalid", str(error), field=next(iter(error.parameters), ""))
         case InputError():
             return Refused("invalid", str(error))
+    logger.error("gateway.bug", error=repr(error), exc_info=error)
     return Refused("internal", f"an error of the gateway, in its log: {type(error).__name__}")
 
 

@@ -23,7 +23,6 @@ from groundwatch.gateway.intake.results import ANSWER_SECONDS
 from groundwatch.gateway.live.watchers import Heartbeat, Missed, Shown
 from groundwatch.gateway.refusals import Refused, refusal_of
 from groundwatch.runtime.delivery.bus import ENCODER
-from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.topology import HEADER_TRACE
 
 T = TypeVar("T")
@@ -194,7 +193,4 @@ async def ended(context: Context) -> AsyncIterator[None]:
     except grpc.aio.AbortError:
         raise
     except Exception as error:
-        refused = refusal_of(error)
-        if refused.reason == "internal":
-            logger.error("grpc.bug", error=repr(error), exc_info=error)
-        await end(context, refused)
+        await end(context, refusal_of(error))
