@@ -369,17 +369,6 @@ UNFIT: dict[str, tuple[Object, str, str]] = {
         "at '/settings/gateway'",
         "'grpc_port' not allowed",
     ),
-    "grpc-without-replays-user": (
-        {
-            "gateway": {"grpc": {"enabled": True}},
-            "nats": {
-                "tls": {"secret": "a"},
-                "auth": {**AUTH, "secrets": {k: v for k, v in AUTH["secrets"].items() if k != "replay"}},
-            },
-        },
-        "nats.auth.secrets.replay",
-        "name the Secret",
-    ),
     "blind-replays": (
         {"replay": {"enabled": True, "autoscaling": {"enabled": True}}},
         "replay.autoscaling.prometheusUrl",

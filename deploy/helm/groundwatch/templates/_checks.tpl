@@ -97,7 +97,6 @@
 {{- if .auth.enabled -}}
 {{- $users := list -}}
 {{- range concat (include "groundwatch.services" $ | fromJsonArray) (ternary (list "provisioning") list $.Values.provisioning.enabled) }}{{ $users = append $users (include "groundwatch.natsUser" .) }}{{ end -}}
-{{- if and $.Values.gateway.grpc.enabled (eq .auth.method "nkey") }}{{ $users = append $users "replay" }}{{ end -}}
 {{- $key := include "groundwatch.natsKey" $ -}}
 {{- range $users }}{{ if not (get $.Values.nats.auth.secrets .) }}{{ fail (printf "nats.auth.secrets.%s: name the Secret that holds its %s under `%s`%s" . (ternary "nkey" "credentials" (eq $key "seed")) $key (ternary ", or set toolbox.enabled=false" "" (eq . "cli"))) }}{{ end }}{{ end -}}
 {{- else -}}

@@ -328,8 +328,8 @@ spec:
 {{- end -}}
 {{- with .Values.gateway.grpc -}}
 {{- if .tlsSecret }}{{ $found = append $found (dict "name" "grpc-tls" "folder" "grpc" "secret" .tlsSecret "items" (list (dict "key" "tls.crt" "path" "tls.crt") (dict "key" "tls.key" "path" "tls.key"))) }}{{ end -}}
-{{- if and .enabled $.Values.nats.auth.enabled (eq $.Values.nats.auth.method "nkey") }}{{ $found = append $found (dict "name" "replay-seed" "folder" "replay" "secret" $.Values.nats.auth.secrets.replay "items" (list (dict "key" "seed" "path" "seed"))) }}{{ end -}}
 {{- end -}}
+{{- if include "groundwatch.beginsReplays" . }}{{ $found = append $found (dict "name" "replay-seed" "folder" "replay" "secret" .Values.nats.auth.secrets.replay "items" (list (dict "key" "seed" "path" "seed"))) }}{{ end -}}
 {{- toJson $found -}}
 {{- end }}
 

@@ -102,14 +102,14 @@ of {key, engine, llm}: one without `llm` asks the stage's own. Takes its setting
 {{- if .Values.gateway.login.cookieSecret }}{{ $_ := set $login "cookie_secret_file" "/run/secrets/groundwatch/login/cookie" }}{{ end -}}
 {{- if .Values.gateway.login.clientSecret }}{{ $_ := set $login "oidc" (dict "client_secret_file" "/run/secrets/groundwatch/oidc/client") }}{{ end -}}
 {{- $_ := set $gateway "login" $login -}}
-{{- if .Values.gateway.grpc.enabled -}}
-{{- $_ := set $gateway "grpc_port" 8788 -}}
 {{- /* A gateway has neither the judges' keys nor the way to them: replays are for the service of that name. */ -}}
 {{- $grpc := dict "replays" 0 -}}
+{{- if include "groundwatch.beginsReplays" . }}{{ $_ := set $grpc "replay_nkey_seed_file" "/run/secrets/groundwatch/replay/seed" }}{{ end -}}
+{{- if .Values.gateway.grpc.enabled -}}
+{{- $_ := set $gateway "grpc_port" 8788 -}}
 {{- if .Values.gateway.grpc.tlsSecret }}{{ $grpc = merge $grpc (dict "tls_cert" "/run/secrets/groundwatch/grpc/tls.crt" "tls_key" "/run/secrets/groundwatch/grpc/tls.key") }}{{ end -}}
-{{- if and .Values.nats.auth.enabled (eq .Values.nats.auth.method "nkey") }}{{ $_ := set $grpc "replay_nkey_seed_file" "/run/secrets/groundwatch/replay/seed" }}{{ end -}}
-{{- $_ := set $gateway "grpc" $grpc -}}
 {{- end -}}
+{{- $_ := set $gateway "grpc" $grpc -}}
 {{- $_ := set $settings "gateway" (merge $gateway ($settings.gateway | default dict)) -}}
 {{- $telemetry := dict "host" "0.0.0.0" "port" .Values.telemetry.port -}}
 {{- $_ := set $settings "telemetry" (merge $telemetry ($settings.telemetry | default dict) (dict "log_format" "json")) -}}
@@ -204,4 +204,9 @@ concurrency: 16 by default, as a test compares}. Takes (dict "root" $ "stage" "â
 {{- $engines := include "groundwatch.engines" $section | fromJsonArray -}}
 {{- if or (has "triton" $engines) (has "detector" $engines) $encodes }}true{{ end -}}
 {{- end -}}
+{{- end }}
+
+{{/* "true" where gateways have a Secret with the seed of the user that may write replays down. */}}
+{{- define "groundwatch.beginsReplays" -}}
+{{- with .Values.nats.auth }}{{ if and .enabled (eq .method "nkey") .secrets.replay }}true{{ end }}{{ end -}}
 {{- end }}
