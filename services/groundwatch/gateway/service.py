@@ -64,6 +64,7 @@ class GatewayService:
         metrics.objective.set(settings.alarm.objective)
         self._server: HttpServer | None = None
         self._grpc: GrpcServer | None = None
+        self._joiner: Joiner | None = None
         self._doors: list[Callable[[float], Coroutine[Any, Any, None]]] = []
         """What ends each that something comes in by, within some seconds."""
         self._parts: list[Part] = []
@@ -98,7 +99,7 @@ class GatewayService:
             self._settings, self._bus, self._metrics, self._replays, self._unready, self._archived
         )
         core.telling.append(self._troubles)
-        joiner = Joiner(core)
+        self._joiner = joiner = Joiner(core)
         receiver, cloud_events = Receiver(core, joiner), CloudEventRoutes(core, joiner)
         await self._run(core.erased)
         await self._run(core.known)
