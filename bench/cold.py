@@ -123,7 +123,7 @@ class Course:
             disk=int(self.needs.nats_disk * USABLE),
         )
         rules = {
-            "extraction": ExtractionSettings(engine="linguistic"),
+            "extraction": ExtractionSettings(engine="reader"),
             "verification": StageSettings(engine="reference"),
         }
         self.settings = Settings(nats=NatsSettings(url=self.server.url), archive=self.archive, **rules)

@@ -40,7 +40,7 @@ from wire.client import PlainClient
 
 TOGETHER = 1_000
 CLAIMS = 6
-JUDGES = {"extraction": Judge(engine="linguistic"), "verification": Judge(engine="llm", model="judge")}
+JUDGES = {"extraction": Judge(engine="reader"), "verification": Judge(engine="llm", model="judge")}
 PROTOCOLS = ("faithscore", "pope")
 
 

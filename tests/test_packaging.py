@@ -24,7 +24,6 @@ DATA = (
     "groundwatch/reading/weights/reader.json",
     "groundwatch/reading/weights/reader.safetensors",
     "groundwatch/demo/answers.jsonl",
-    "groundwatch/extraction/engines/linguistic/recogniser.json",
     "groundwatch/language/nouns/wordnet.json",
     "groundwatch/miniature/checkpoints/generator/pipeline.py",
     "groundwatch/miniature/checkpoints/lvlm_good/model.safetensors",

@@ -32,7 +32,7 @@ CHART_DECIDES = {
 """Settings that are not the user's here: the chart sets them."""
 
 ENGINES = {
-    "extraction": ("reader", "linguistic", "llm", "noop"),
+    "extraction": ("reader", "llm", "noop"),
     "captioning": ("openai", "triton", "stand-in"),
     "generation": ("none", "openai", "triton", "stand-in"),
     "matching": ("semantic", "lexical", "llm"),

@@ -186,7 +186,7 @@ def test_every_problem_is_told_at_once(check, tmp_path):
         "setting 'captioning.models.osprey.base_url': leave out /chat/completions: ",
         "setting 'verification.llm.base_url': 'https://api.example.com' has no path",
         "setting 'verification.llm.api_key_env': the variable NOPE_KEY is not set or empty",
-        "setting 'extraction.engine': no engine 'lmm'; known are reader, linguistic, llm, noop",
+        "setting 'extraction.engine': no engine 'lmm'; known are reader, llm, noop",
     ]
     for start in expected:
         assert sum(line.startswith(start) for line in told) == 1, (start, told)

@@ -266,7 +266,7 @@ def test_a_judge_that_cannot_serve_is_told(run, tmp_path: Path):
 def test_an_unknown_engine_is_told(run, tmp_path: Path):
     records = write(tmp_path / "r.jsonl", RECORDS)
     done = run("score", "faithscore", records, "--engine", "psychic")
-    assert isinstance(done.exception, UsageError) and "linguistic" in str(done.exception)
+    assert isinstance(done.exception, UsageError) and "reader" in str(done.exception)
 
 
 @pytest.mark.skipif(not SHARED.exists(), reason=f"needs {SHARED}")

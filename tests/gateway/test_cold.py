@@ -72,7 +72,7 @@ async def test_what_is_cold_is_found_as_what_is_hot(
     place = ArchiveSettings(url=str(tmp_path / "archive"), flush_seconds=0.1, hot_days=1e-9)
     gateway = await gateway_factory(archive=place)
     bus: Bus = gateway.bus
-    rules = settings_of(bus, extraction="linguistic", verification="reference")
+    rules = settings_of(bus, extraction="reader", verification="reference")
     rules = rules.model_copy(update={"archive": place})
     replays = Replays(bus)
     names = [f"r{number}" for number in range(NUMBER)]

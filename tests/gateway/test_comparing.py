@@ -46,9 +46,9 @@ async def two_runs(replays: Replays, bus: Bus) -> Bus:
         ),
         response("elsewhere", tenant="other"),
     )
-    rules = settings_of(bus, extraction="linguistic", verification="reference")
+    rules = settings_of(bus, extraction="reader", verification="reference")
     await replays.done("rules", rules)
-    await replays.done("kind", settings_of(bus, extraction="linguistic", verification="noop"))
+    await replays.done("kind", settings_of(bus, extraction="reader", verification="noop"))
     for name, kept in (("again", None), ("few", ("r0", "r2")), ("others", ("elsewhere",))):
         await copied(bus, "rules", name, kept)
     return bus

@@ -8,7 +8,7 @@ import msgspec
 from tests.runtime.conftest import FAST, eventually, record
 
 from groundwatch.events import KnownFact, OutcomeKind, Reference, ResponseRecorded, ResponseScored
-from groundwatch.extraction.engines.linguistic.engine import LinguisticEngine
+from groundwatch.extraction.engines.reader import ReaderEngine
 from groundwatch.extraction.service import ExtractionService
 from groundwatch.ledger.balance import Ledger
 from groundwatch.ledger.ledger import audit
@@ -72,7 +72,7 @@ async def judged(bus, metrics, responses) -> tuple[Ledger, dict[tuple[str, str],
     settings = Settings(retry=FAST)
     async with contextlib.AsyncExitStack() as stack:
         for service in (
-            ExtractionService(settings, bus, metrics, LinguisticEngine()),
+            ExtractionService(settings, bus, metrics, ReaderEngine()),
             MatchingService(settings, bus, metrics),
             VerificationService(settings, bus, metrics),
             ScoringService(settings, bus, metrics),

@@ -41,7 +41,7 @@ async def test_cold_images_are_judged_as_hot_ones(
         await message.ack_sync()
     with running() as server:
         chat = ChatSettings(base_url=server.base_url, model="ok", retries=0)
-        looking = settings_of(bus, extraction="linguistic").model_copy(
+        looking = settings_of(bus, extraction="reader").model_copy(
             update={
                 "verification": StageSettings(engine="visual", llm=chat),
                 # So that each run looks for itself.

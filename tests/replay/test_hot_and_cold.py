@@ -65,13 +65,13 @@ async def source(replays: Replays, number: int) -> None:
     await record(
         replays.bus, *(response(f"r{one}", answer=ANSWERS[one % 2], images=()) for one in range(number))
     )
-    rules = settings_of(replays.bus, extraction="linguistic", verification="reference")
+    rules = settings_of(replays.bus, extraction="reader", verification="reference")
     await replays.done("first", rules, keep=True)
 
 
 async def test_replays_over_the_border_give_the_same_scores(replays: Replays, archive: str) -> None:
     bus = replays.bus
-    rules = settings_of(bus, extraction="linguistic", verification="reference")
+    rules = settings_of(bus, extraction="reader", verification="reference")
     await source(replays, 120)
     for stage in SOURCES:
         await replays.done(

@@ -11,9 +11,10 @@ from tests.runtime.conftest import eventually
 
 from groundwatch.errors import TransientError, UsageError
 from groundwatch.events import ClaimsExtracted, Judge, NoAnswer, OutcomeKind, Reference, Usage
-from groundwatch.extraction.engines.base import NoopExtractionEngine
+from groundwatch.extraction.engines.base import Extraction, NoopExtractionEngine
 from groundwatch.extraction.service import ExtractionService
-from groundwatch.protocols.base import Stage
+from groundwatch.protocols.base import Stage, statements, units_of
+from groundwatch.reading.graph import Fact, Reading
 from groundwatch.replay.pipeline import MOST_ATTEMPTS, Pair, Pipeline
 from groundwatch.replay.results import judgement
 from groundwatch.runtime.delivery.bus import Bus
@@ -28,8 +29,8 @@ from groundwatch.verification.service import VerificationService
 
 @pytest.mark.slow
 async def test_a_replay_says_what_the_services_said(replays: Replays, bus: Bus) -> None:
-    settings = settings_of(bus, extraction="linguistic", verification="reference")
-    answers = ("A dog sits beside a blue ball.", "Two red balls lie on the grass.", "I like it.")
+    settings = settings_of(bus, extraction="reader", verification="reference")
+    answers = ("A dog sits beside a blue ball.", "Two red balls lie on the grass.", "I like it all.")
     await record(
         bus,
         *(response(f"r{number}", answer=answers[number % 3]) for number in range(12)),
@@ -88,15 +89,23 @@ async def test_a_judge_that_stays_away_is_left_after_a_while() -> None:
 
 async def test_a_hallucination_that_is_said_twice_counts_twice() -> None:
     """Equation 1 and the sentence level of FaithScore by hand: two of three facts are wrong."""
-    settings = Settings(
-        extraction=ExtractionSettings(engine="linguistic"), verification=StageSettings(engine="reference")
-    )
+
+    class Twice(NoopExtractionEngine):
+        async def extract(self, responses, protocol):
+            units = units_of(responses[0].answer)
+            texts = ("There is a cat.", "There is a cat.", "There is a dog.")
+            facts = (Fact(text, None, text[11:-1], unit=at) for at, text in enumerate(texts))
+            claims = statements(responses[0], Reading(units=units, facts=tuple(facts)))
+            return [Extraction(units=units, claims=claims)]
+
     said = response(
         "r",
         answer="There is a cat. There is a cat. There is a dog.",
         reference=Reference(objects=("dog",), complete=True),
     )
-    (found,) = [one async for one in Pipeline(settings).outcomes("faithscore", [said])]
+    settings = Settings(verification=StageSettings(engine="reference"))
+    pipeline = Pipeline(settings, engines={Stage.EXTRACTION: Twice()})
+    (found,) = [one async for one in pipeline.outcomes("faithscore", [said])]
     wanted = {"faithscore": 1 / 3, "sentence_level": 1 / 3, "facts": 3, "refuted": 2, "entities": 2}
     assert {name: found.values[name] for name in wanted} == pytest.approx(wanted)
 

@@ -37,7 +37,7 @@ async def test_every_response_has_its_outcome(replays: Replays, bus: Bus) -> Non
 
 
 async def test_the_same_judges_say_the_same_bytes(replays: Replays, bus: Bus) -> None:
-    settings = settings_of(bus, extraction="linguistic", verification="reference")
+    settings = settings_of(bus, extraction="reader", verification="reference")
     answers = ("A dog sits beside a blue ball.", "Two red balls lie on the grass.", "I like it.", "A dog.")
     await record(bus, *(response(f"r{number}", answer=answers[number % 4]) for number in range(40)))
     await replays.done("first", settings, keep=True)
@@ -64,7 +64,7 @@ async def test_the_same_judges_say_the_same_bytes(replays: Replays, bus: Bus) ->
 
 async def test_another_judge_is_told_from_the_same_one(replays: Replays, bus: Bus) -> None:
     await record(bus, response("r"))
-    await replays.done("rules", settings_of(bus, extraction="linguistic", verification="reference"))
+    await replays.done("rules", settings_of(bus, extraction="reader", verification="reference"))
     await replays.done("noop", source="live")
     found = await changed(bus.history, "rules", "noop")
     assert (found.pairs, found.same_judges, found.share) == (1, 0, None)
@@ -123,7 +123,7 @@ async def test_a_later_stage_asks_no_earlier_judge(
     replays: Replays, bus: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await record(bus, *(response(f"r{number}") for number in range(20)))
-    settings = settings_of(bus, extraction="linguistic", verification="reference")
+    settings = settings_of(bus, extraction="reader", verification="reference")
     await replays.done("first", settings, keep=True)
 
     async def never(*_):

@@ -9,7 +9,7 @@ import pytest
 from groundwatch.events import Decision, Judge, JudgedClaim, OutcomeKind, ResponseScored, Usage
 
 EXTRACTOR, JUDGE, OTHER = (
-    Judge(engine="linguistic"),
+    Judge(engine="reader"),
     Judge(engine="reference"),
     Judge(engine="llm", model="x"),
 )

@@ -12,7 +12,7 @@ from groundwatch.events import Drawn, Judge, OutcomeKind, ResponseScored
 from groundwatch.reporting.published import ComparedRow, ComparedTable, PublishedComparison, render_published
 from groundwatch.terminal import Console
 
-LINGUISTIC = Judge(engine="linguistic")
+LINGUISTIC = Judge(engine="reader")
 SEMANTIC = {"extraction": LINGUISTIC, "matching": Judge(engine="semantic", model="MiniLM")}
 REFERENCE = {"extraction": LINGUISTIC, "verification": Judge(engine="reference")}
 SIMILARITY = {"extraction": LINGUISTIC, "verification": Judge(engine="similarity")}
@@ -280,7 +280,7 @@ def test_the_tables_fit_80_columns_and_say_what_differs():
     assert "▶heron-7b" in text and " InternLM-XComposer2 " in text
     assert "n=40" in text and "n=200" in text
     assert "Not the same measurement." in flat
-    assert "yours extraction linguistic, matching semantic/MiniLM" in flat
+    assert "yours extraction reader, matching semantic/MiniLM" in flat
     assert "The paper's: GPT-4" in flat
     faith = text_of(placed("faithscore", outcome("faithscore", 1, {"faithscore": 0.5}, **long)))
     assert max(map(len, faith.splitlines())) <= 80

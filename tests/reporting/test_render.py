@@ -43,7 +43,7 @@ def test_a_report_fits_80_columns(make):
     assert "worse from response 61 on: 0.0% → 42.9%" in flat
     assert "steady: unscored 1 nothing_to_verify" in flat
     assert "steady: declined 1 sampled_out" in flat
-    assert "extraction linguistic, verification reference" in flat
+    assert "extraction reader, verification reference" in flat
     for title in ("Per model", "by category", "by answer length", "by number of entities"):
         assert title in flat
 

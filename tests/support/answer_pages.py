@@ -152,7 +152,7 @@ class Filler:
             "eligible": len(claims),
             "decided": len(decided),
             "judges": {
-                "extraction": Judge(engine="linguistic"),
+                "extraction": Judge(engine="reader"),
                 "verification": Judge(engine="detector", model="owl"),
             },
             "usage": Usage(calls=3, cost=0.00042),
@@ -210,7 +210,7 @@ class Filler:
         response = ResponseRecorded(id="features", model="osprey-13b", answer=ANSWER)
         named = tuple(Claim(text=text, category="object") for text in ("dog", "pet bowl", "cat"))
         extracted = ClaimsExtracted(
-            response=response, protocol=protocol, judge=Judge(engine="linguistic"), claims=named
+            response=response, protocol=protocol, judge=Judge(engine="reader"), claims=named
         )
         matches = (Match(claim=0, reference="dog"), Match(claim=1, reference="mat", kind="broader"))
         matched = ClaimsMatched(extracted=extracted, judge=Judge(engine="llm"), matches=matches)

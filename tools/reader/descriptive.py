@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Sequence
 
 import torch
 from sklearn.linear_model import LogisticRegression
-from tools.recogniser import folds
 from torch import Tensor
 
+from groundwatch.errors import UsageError
 from groundwatch.events import Label
 from groundwatch.protocols.faithscore.annotation import AnnotatedAnswer, annotated_response
 from groundwatch.protocols.faithscore.validation import labelled_units
@@ -42,6 +43,22 @@ def cross_validate(model: ReaderModel, answers: Sequence[AnnotatedAnswer], count
         regression.fit(states[inside].numpy(), [labels[at] for at in inside])
         right += sum(regression.predict(states[outside].numpy()) == [labels[at] for at in outside])
     return right / len(labels)
+
+
+def folds(answers: Sequence[AnnotatedAnswer], count: int, seed: int) -> Iterator[tuple[list[int], list[int]]]:
+    """Indices of (training, held-out) answers: the answers on one image always stay together.
+
+    Raises `UsageError` when there are fewer than two images.
+    """
+    images = sorted({annotated.image for annotated in answers})
+    if len(images) < 2 or count < 2:
+        raise UsageError(f"cross-validation needs two folds and two images, not {count} and {len(images)}")
+    random.Random(seed).shuffle(images)
+    fold_of = {image: index % min(count, len(images)) for index, image in enumerate(images)}
+    for fold in range(min(count, len(images))):
+        held_out = [index for index, annotated in enumerate(answers) if fold_of[annotated.image] == fold]
+        training = [index for index, annotated in enumerate(answers) if fold_of[annotated.image] != fold]
+        yield training, held_out
 
 
 def rows(model: ReaderModel, answers: Sequence[AnnotatedAnswer]) -> tuple[Tensor, list[bool], list[int]]:

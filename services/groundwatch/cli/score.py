@@ -52,7 +52,7 @@ def score(
         Path | None, typer.Option(help="Write one outcome a line here, with every fact and verdict.")
     ] = None,
     engine: Annotated[
-        str, typer.Option(help="Who finds the facts: linguistic or llm. By default as in settings.")
+        str, typer.Option(help="Who finds the facts: reader or llm. By default as in settings.")
     ] = "",
     judge: Annotated[
         str,

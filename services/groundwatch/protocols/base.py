@@ -7,6 +7,7 @@ A protocol does no input or output and knows no broker. Adding one means adding 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import msgspec
 
-from groundwatch.errors import InputError, UsageError
+from groundwatch.errors import InputError, Unscorable, UsageError
 from groundwatch.events import (
     ChainAdvanced,
     Claim,
@@ -39,6 +40,7 @@ from groundwatch.protocols.prompts import Step, combined_digest
 
 if TYPE_CHECKING:
     from groundwatch.protocols.planted import Kind
+    from groundwatch.reading.graph import Reading
 
 
 class Stage(StrEnum):
@@ -140,19 +142,32 @@ def load(reference: str) -> Any:
         raise UsageError(f"'{reference}' of a protocol cannot be loaded: {error}") from error
 
 
+NO_CLAIM = "no_claim_in_answer"
+ANSWER_WORDS = 3
+"""An answer of at most so many words, without a fact, answers its question without a claim."""
+
+
+def statements(response: ResponseRecorded, reading: Reading) -> tuple[Claim, ...]:
+    """The facts of descriptive sub-sentences, as FaithScore verifies them: what another sub-sentence says
+    again counts again. Raises `Unscorable` for a short answer without any."""
+    if not reading.facts and len(re.findall(r"\w+", response.answer)) <= ANSWER_WORDS:
+        raise Unscorable(NO_CLAIM, "the answer and its question say nothing that can be verified")
+    return tuple(
+        Claim(text=fact.text, category=fact.category, unit=fact.unit, span=fact.span, hedged=fact.hedged)
+        for fact in sorted(reading.stated(), key=lambda fact: fact.unit)
+        if reading.describes(fact.unit)
+    )
+
+
 class ExtractionRules(msgspec.Struct, frozen=True, kw_only=True):
-    """How the linguistic engine finds a protocol's claims without an LLM, by one of two ways.
+    """How the engine `reader` finds a protocol's claims without an LLM, by one of two ways.
 
     `from_answer` reads them off the response alone; it raises `Unscorable` where that cannot be done.
-    Without it, `from_facts` turns the atomic facts of the answer into claims; they are the claims if it is
-    not given. They are those of descriptive sub-sentences, or of the `whole` answer; with `inferences` also
-    what a sub-sentence concludes that states nothing to be seen.
+    Without it, `from_reading` takes them from what was read of the answer: its facts, unless it is given.
     """
 
     from_answer: Callable[[ResponseRecorded], Extracted] | None = None
-    from_facts: Callable[[tuple[Claim, ...]], tuple[Claim, ...]] = tuple
-    whole: bool = False
-    inferences: bool = False
+    from_reading: Callable[[ResponseRecorded, Reading], tuple[Claim, ...]] = statements
 
 
 class EvaluationProtocol:

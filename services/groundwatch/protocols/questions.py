@@ -89,7 +89,7 @@ class YesNoProtocol(EvaluationProtocol):
     def extraction_step(
         self, index: int, response: ResponseRecorded, units: tuple[SubSentence, ...]
     ) -> Step | None:
-        raise InputError(f"{self.name} reads replies by rule: extract with engine linguistic")
+        raise InputError(f"{self.name} reads replies by rule: extract with engine reader")
 
     def statement(self, response: ResponseRecorded, claim: Claim) -> str:
         """The claim without what is known of the question's truth, for that is worded into its text."""

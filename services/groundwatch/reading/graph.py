@@ -1,10 +1,12 @@
-"""What a passage says, as a graph over its words: mentions of things, and statements about them."""
+"""What a passage says, as a graph over its words: mentions of things, and statements about them; and what
+protocols take from it, by the answer's sub-sentences: facts and things."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from groundwatch.events import Label, SubSentence
 from groundwatch.reading.words import Span
 
 
@@ -85,3 +87,72 @@ class Graph:
     mentions: dict[Span, Mention] = field(default_factory=dict)
     statements: list[Statement] = field(default_factory=list)
     describes: list[float] = field(default_factory=list)
+
+
+Place = tuple[int, int]
+"""Characters of the answer; `(0, 0)` for what the question alone says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One atomic fact and the pieces it is made of; `kind` is None for "There is …".
+
+    `span` is where the answer says it, `thing` where it names the fact's subject first, by the words that a
+    pronoun stands for.
+    """
+
+    text: str
+    kind: Kind | None
+    subject: str
+    words: str = ""
+    object: str = ""
+    denied: bool = False
+    hedged: bool = False
+    optional: float = 0.0
+    confidence: float = 1.0
+    span: Place = (0, 0)
+    thing: Place = (0, 0)
+    unit: int = 0
+
+    @property
+    def category(self) -> str:
+        """FaithScore's; a denial is none of its own four kinds."""
+        if self.denied:
+            return "other"
+        if self.kind is None:
+            return "entity"
+        return self.kind.value if self.kind in (Kind.COUNT, Kind.COLOR, Kind.RELATION) else "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Thing:
+    """What the answer names in a place: by the name that the facts have for it, `denied` where it says that
+    it is not there."""
+
+    name: str
+    span: Place
+    denied: bool = False
+    hedged: bool = False
+    unit: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """All that was read of an answer: its sub-sentences, the facts of each, each mention of a thing.
+
+    `doubtful` are facts that may have been misread, `asked` the names of the things in the question.
+    """
+
+    units: tuple[SubSentence, ...] = ()
+    facts: tuple[Fact, ...] = ()
+    doubtful: tuple[Fact, ...] = ()
+    things: tuple[Thing, ...] = ()
+    asked: tuple[str, ...] = ()
+    most_optional: float = 1.0
+
+    def stated(self) -> tuple[Fact, ...]:
+        """The facts without those that annotators leave out, unless there are no others."""
+        return tuple(fact for fact in self.facts if fact.optional <= self.most_optional) or self.facts
+
+    def describes(self, unit: int) -> bool:
+        return self.units[unit].label is Label.DESCRIPTIVE

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from groundwatch.reading.graph import Graph, Kind, Mention, Naming, Statement
+from groundwatch.reading.graph import Fact, Graph, Kind, Mention, Naming, Place, Statement, Thing
 from groundwatch.reading.inflection import (
     finite,
     head,
@@ -24,6 +23,9 @@ from groundwatch.reading.words import Passage, Span
 
 LEAST_CONFIDENCE = 0.65
 """Facts that the reader is less sure of are left out; chosen on the project's own gold."""
+
+DOUBTFUL = 0.4
+"""From here to `LEAST_CONFIDENCE` a fact is doubtful: what is said in an unusual way, or misread."""
 
 _PREDICATES = (Kind.QUALITY, Kind.COLOR, Kind.RELATION)
 _NUMBERS = (
@@ -55,45 +57,21 @@ _BETWEEN = frozenset(
 _FINITE_PAST = frozenset({"stand", "sit", "lie"})
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
-    """One atomic fact and the pieces it is made of; `kind` is None for "There is …".
-
-    `span` are the characters of the answer that say it, `(0, 0)` for what the question alone says.
-    """
-
-    text: str
-    kind: Kind | None
-    subject: str
-    words: str = ""
-    object: str = ""
-    denied: bool = False
-    hedged: bool = False
-    optional: float = 0.0
-    confidence: float = 1.0
-    span: tuple[int, int] = (0, 0)
-
-    @property
-    def category(self) -> str:
-        """FaithScore's; a denial is none of its own four kinds."""
-        if self.denied:
-            return "other"
-        if self.kind is None:
-            return "entity"
-        return self.kind.value if self.kind in (Kind.COUNT, Kind.COLOR, Kind.RELATION) else "other"
-
-
 def facts_of(
     passage: Passage, graph: Graph, *, most_optional: float = 1.0, least: float = LEAST_CONFIDENCE
 ) -> list[Fact]:
     """The facts of a passage in the order of its words, each sentence once."""
-    writer = _Writer(passage, apply_reply(passage, graph))
-    facts = sorted(writer.facts(), key=lambda fact: fact.span[0])
     sentences: dict[str, Fact] = {}
-    for fact in facts:
+    for fact in read(passage, graph)[0]:
         if fact.confidence >= least and fact.optional <= most_optional:
             sentences.setdefault(fact.text.lower(), fact)
     return list(sentences.values())
+
+
+def read(passage: Passage, graph: Graph) -> tuple[list[Fact], list[Thing]]:
+    """All facts of a passage, however sure, and the things it names, in the order of its words."""
+    writer = _Writer(passage, apply_reply(passage, graph))
+    return sorted(writer.facts(), key=lambda fact: fact.span[0]), list(writer.things())
 
 
 def write(
@@ -207,13 +185,31 @@ class _Writer:
         for statement in self._graph.statements:
             yield from self._stated(statement)
 
+    def things(self) -> Iterator[Thing]:
+        for span, mention in sorted(self._graph.mentions.items()):
+            if self._is_named(span):
+                place = self._passage.characters(span)
+                yield Thing(self._names[span], place, mention.entity and mention.denied, mention.hedged)
+
+    def _is_named(self, span: Span) -> bool:
+        name = self._names[span]
+        pronoun = bare(self._passage.text(span)) in _PRONOUNS
+        return not pronoun and _says_something(name) and name.lower() not in _NOBODY
+
+    def _thing(self, span: Span) -> Place:
+        """Where what a mention speaks of is named by words of its own."""
+        seen = {span}
+        mentions = self._graph.mentions
+        while mentions[span].naming is Naming.OTHER and (other := mentions[span].other) in mentions:
+            if other is None or other in seen:
+                break
+            seen.add(other)
+            span = other
+        return self._passage.characters(span)
+
     def _entity(self, mention: Mention) -> Iterator[Fact]:
         name = self._names[mention.span]
-        if (
-            bare(self._passage.text(mention.span)) in _PRONOUNS
-            or not _says_something(name)
-            or name.lower() in _NOBODY
-        ):
+        if not self._is_named(mention.span):
             return
         yield Fact(
             text=write(None, name, denied=mention.denied),
@@ -224,6 +220,7 @@ class _Writer:
             optional=mention.optional,
             confidence=mention.confidence,
             span=self._passage.characters(mention.span),
+            thing=self._thing(mention.span),
         )
 
     def _stated(self, statement: Statement) -> Iterator[Fact]:
@@ -281,6 +278,7 @@ class _Writer:
             optional=statement.optional,
             confidence=confidence,
             span=self._passage.characters(statement.span),
+            thing=self._thing(subject),
         )
 
     def _start(self, statement: Statement) -> int:

@@ -167,7 +167,7 @@ def test_every_service_runs_with_settings_that_are_right(compose: dict[str, Any]
             judges = ("extraction", "matching", "verification") if name == "replay" else (name,)
             engines = {getattr(getattr(settings, judge, None), "engine", "") for judge in judges}
             extras = service["build"].get("args", {}).get("EXTRAS", "")
-            inside = engines & {"reader", "linguistic", "embedded", "calibrated", "similarity", "semantic"}
+            inside = engines & {"reader", "embedded", "calibrated", "similarity", "semantic"}
             assert ("embedded" in extras) == bool(inside)
             assert settings.gateway.grpc.replays == 0 or settings.gateway.grpc_port < 0
     assert set(serving) == set(SERVED) - {"archive"}

@@ -148,7 +148,7 @@ def test_an_engine_that_needs_more_says_so_in_one_line(buildah: Buildah, contain
     )
     assert done.returncode == 2
     line = done.stderr.splitlines()[0]
-    assert line.startswith("groundwatch: setting 'extraction.engine': linguistic does not run here: ")
+    assert line.startswith("groundwatch: setting 'extraction.engine': reader does not run here: ")
     assert "pip install 'groundwatch[embedded]'" in line
 
 

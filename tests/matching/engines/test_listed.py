@@ -45,6 +45,6 @@ async def test_what_another_engine_extracted_for_chair_is_refused_in_one_line() 
     built = build(StageSettings(engine="lexical"))
     refused, taken = await built.match([event, extracted("A puppy.", "dog")], CHAIR)
     assert isinstance(refused, InputError)
-    assert str(refused) == "chair finds objects by its list of words: extract with engine linguistic"
+    assert str(refused) == "chair finds objects by its list of words: extract with engine reader"
     assert isinstance(taken, Matching)
     await built.close()

@@ -17,6 +17,7 @@ from groundwatch.events import (
 from groundwatch.protocols import registry
 from groundwatch.protocols.chair.protocol import Caption, ChairProtocol, chair, read
 from groundwatch.protocols.coco import vocabulary
+from groundwatch.reading.graph import Thing
 from groundwatch.runtime.delivery.outcomes import outcome_of
 
 SHARES = ("chair_s", "chair_i", "faithfulness", "coverage")
@@ -158,3 +159,11 @@ def test_bounds_order_and_repetition(said, there, random):
     shuffled = random.sample(said, len(said))
     assert CHAIR.score(matched(". ".join(shuffled), *reversed(there))) == found
     assert CHAIR.score(matched(". ".join(said * 2), *there, *there)) == found
+
+
+def test_what_is_denied_is_not_mentioned() -> None:
+    answer = "A dog sleeps. There isn't a cat."
+    cat = Thing("cat", (28, 31), denied=True)
+    assert answer[28:31] == "cat"
+    assert [claim.text for claim in read(answer, [cat])[1]] == ["dog"]
+    assert [claim.text for claim in read(answer)[1]] == ["dog", "cat"]

@@ -136,7 +136,7 @@
 {{- if and (include "groundwatch.asksLlm" $section) (not $section.llm) }}{{ fail (printf "llm.baseUrl: stage %s has the engine %s and needs a model: set llm.baseUrl and llm.model, or settings.%s.llm" $stage (ternary $section.engine "llm" (has $section.engine (list "llm" "visual"))) $stage) }}{{ end -}}
 {{- if and (eq $stage "generation") (eq (toString $section.engine) "openai") (not $section.llm) }}{{ fail "settings.generation.llm: engine openai needs base_url and model of the image generator" }}{{ end -}}
 {{- $image := (get $.Values.stages $stage).image | default dict -}}
-{{- $embedded := dict "extraction" (list "reader" "linguistic" "") "verification" (list "embedded" "calibrated" "similarity" "") "matching" (list "semantic" "") -}}
+{{- $embedded := dict "extraction" (list "reader" "") "verification" (list "embedded" "calibrated" "similarity" "") "matching" (list "semantic" "") -}}
 {{- $replays := $.Values.replay.image -}}
 {{- range $engine := include "groundwatch.engines" $section | fromJsonArray -}}
 {{- if and (has $engine (get $embedded $stage | default list)) (not (or $image.repository $image.tag $image.digest)) }}{{ fail (printf "settings.%s.engine: %s runs a model inside the service, which the light image lacks: choose another engine, or name an image with groundwatch[embedded] in stages.%s.image" $stage ($engine | default "the default") $stage) }}{{ end -}}

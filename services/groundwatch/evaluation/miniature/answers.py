@@ -158,7 +158,7 @@ async def judge_models(
     """Let every model answer and every protocol judge. Raises `UsageError` for a missing checkpoint."""
     images: dict[str, bytes] = {}
     embedder = SentenceEmbedder(cached=50_000)
-    extractor = ReaderEngine(embedder)
+    extractor = ReaderEngine()
     judges: dict[str, tuple[Stage, Any]] = {
         "faithscore": (Stage.VERIFICATION, WorldVerifier(folder / "verifier", images)),
         "valor-object-existence": (Stage.MATCHING, SemanticEngine(embedder)),

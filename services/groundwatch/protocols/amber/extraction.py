@@ -1,31 +1,50 @@
-"""The nouns of a description that AMBER's lists have, by the linguistic engine's tagger."""
+"""The nouns of a description that AMBER's lists have, of the things that were read in it."""
 
-import importlib.util
+import re
+from collections.abc import Iterator, Sequence
 
-from groundwatch.errors import MissingExtraError
+from groundwatch.errors import GroundwatchError
 from groundwatch.events import Claim, ResponseRecorded
-from groundwatch.extraction.engines.linguistic.tagging import NOUNS, tag
 from groundwatch.protocols.amber.annotation import Annotation, annotation_of
-from groundwatch.protocols.base import Extracted, units_of
-
-if importlib.util.find_spec("textblob") is None:
-    raise MissingExtraError("textblob", "embedded")
+from groundwatch.reading.graph import Reading
 
 OBJECT = "object"
 """The category of every claim."""
 
+_WORD = re.compile(r"[^\W\d_]+(?:[-'’][^\W\d_]+)*")
 
-def read(response: ResponseRecorded) -> Extracted:
+
+def read(response: ResponseRecorded, reading: Reading) -> tuple[Claim, ...]:
     """Raises `Unscorable` for a response whose reference names nothing."""
-    return mentions(response.answer, annotation_of(response))
+    return mentions(response.answer, reading, annotation_of(response))
 
 
-def mentions(answer: str, known: Annotation) -> Extracted:
-    """A claim for each mention: the text is the answer's own word, `parts` is the listed noun."""
-    units = units_of(answer)
-    return units, tuple(
-        Claim(text=token.lower, category=OBJECT, unit=number, parts=(noun,))
-        for number, unit in enumerate(units)
-        for token in tag(unit.text)
-        if token.tag in NOUNS and (noun := known.mention(token.lower))
-    )
+def mentions(answer: str, reading: Reading, known: Annotation) -> tuple[Claim, ...]:
+    """A claim for each mention: the text is the answer's own word, `parts` is the listed noun.
+
+    What the answer denies is not mentioned.
+    """
+    claims: dict[int, Claim] = {}
+    for thing in reading.things:
+        for word in _WORD.finditer(answer, *thing.span):
+            noun = "" if thing.denied else known.mention(word[0].lower())
+            if noun:
+                claim = Claim(
+                    text=word[0].lower(), category=OBJECT, unit=thing.unit, parts=(noun,), span=word.span()
+                )
+                claims.setdefault(word.start(), claim)
+    return tuple(claim for _, claim in sorted(claims.items()))
+
+
+def nouns_of(descriptions: Sequence[tuple[str, Annotation]]) -> Iterator[list[str]]:
+    """The listed nouns of each description, in order. Raises `Unscorable` for one that is too long."""
+    from groundwatch.extraction.engines.reader import ReaderEngine
+
+    engine = ReaderEngine()
+    for at in range(0, len(descriptions), engine.batch):
+        some = descriptions[at : at + engine.batch]
+        responses = [ResponseRecorded(id="", model="", answer=answer) for answer, _ in some]
+        for (answer, known), reading in zip(some, engine.read(responses), strict=True):
+            if isinstance(reading, GroundwatchError):
+                raise reading
+            yield [claim.parts[0] for claim in mentions(answer, reading, known)]

@@ -21,7 +21,7 @@ from groundwatch.protocols.questions import YesNoProtocol
 
 VERSION = "1"
 
-NO_LIST = "amber finds nouns by its lists of words: extract with engine linguistic"
+NO_LIST = "amber finds nouns by its lists of words: extract with engine reader"
 
 
 class Amber(MatchedProtocol):
@@ -32,7 +32,9 @@ class Amber(MatchedProtocol):
 
     name = "amber"
     route: ClassVar[tuple[Stage, ...]] = (Stage.EXTRACTION, Stage.MATCHING, Stage.SCORING)
-    rules = ExtractionRules(from_answer=lambda response: load(f"{__package__}.extraction:read")(response))
+    rules = ExtractionRules(
+        from_reading=lambda response, reading: load(f"{__package__}.extraction:read")(response, reading)
+    )
     extraction_steps = 1
     headline = read_figures(__package__)
 

@@ -165,9 +165,9 @@ def figures(pairs: Sequence[Pair]) -> Result:
 def _compute(request: TallyRequest) -> Result:
     """Answers as the published code reads them, a JSON list of `id` and `response`."""
     assert request.labels is not None
-    mentions = load(f"{__package__}.extraction:mentions")
     items = {item.id: item for item in read_items(request.labels)}
     sums, seen = Sums(), set()
+    descriptions: list[tuple[Item, str, Annotation]] = []
     for place, value in json_items(request.file):
         answer = place.read(value, _Response)
         item = items.get(answer.id)
@@ -176,14 +176,17 @@ def _compute(request: TallyRequest) -> Result:
             raise place.wrong(f"key 'id': {answer.id} {why}")
         seen.add(item.id)
         if isinstance(item.truth, Annotation):
-            nouns = [claim.parts[0] for claim in mentions(answer.response, item.truth)[1]]
-            sums.add(item.kind, item.image, count(nouns, item.truth.matches(nouns), item.truth))
+            descriptions.append((item, answer.response, item.truth))
             continue
         reading = read_reply(answer.response, item.query)
         if reading.answer is None:
             sums.reasons[reading.reason] += 1
         found = cell(reading.answer, item.truth) if reading.answer else f"unread_{item.truth}"
         sums.add(item.kind, item.image, {found: 1})
+    nouns_of = load(f"{__package__}.extraction:nouns_of")
+    told = [(answer, known) for _, answer, known in descriptions]
+    for (item, _, known), nouns in zip(descriptions, nouns_of(told), strict=True):
+        sums.add(item.kind, item.image, count(nouns, known.matches(nouns), known))
     return {**sums.measure(), "answers": len(seen), "unanswered": len(items) - len(seen)}
 
 

@@ -32,6 +32,7 @@ from groundwatch.protocols.base import (
 from groundwatch.protocols.coco import classes_of, list_digest, vocabulary
 from groundwatch.protocols.planted import Kind, by_kind, named_things
 from groundwatch.protocols.prompts import Step
+from groundwatch.reading.graph import Thing
 
 
 class Caption(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +80,7 @@ OBJECT = "object"
 
 VERSION = "1"
 
-NO_LIST = "chair finds objects by its list of words: extract with engine linguistic"
+NO_LIST = "chair finds objects by its list of words: extract with engine reader"
 
 
 class ChairProtocol(MatchedProtocol):
@@ -90,7 +91,7 @@ class ChairProtocol(MatchedProtocol):
 
     name = "chair"
     route: ClassVar[tuple[Stage, ...]] = (Stage.EXTRACTION, Stage.MATCHING, Stage.SCORING)
-    rules = ExtractionRules(from_answer=lambda response: read(response.answer))
+    rules = ExtractionRules(from_reading=lambda response, reading: read(response.answer, reading.things)[1])
     extraction_steps = 1
     sees = by_kind({OBJECT: [Kind.OBJECT]})
     headline = read_figures(__package__)
@@ -143,16 +144,18 @@ class ChairProtocol(MatchedProtocol):
         raise InputError(NO_LIST)
 
 
-def read(answer: str) -> Extracted:
+def read(answer: str, things: Iterable[Thing] = ()) -> Extracted:
     """An answer's sub-sentences, and a claim for each class where it is first mentioned.
 
     `parts` is the class, the text is the answer's own word for it. No sub-sentence is left out: CHAIR does
-    not tell description from analysis.
+    not tell description from analysis. What is denied among the `things` of the answer is not mentioned.
     """
     units = units_of(answer)
+    for start, end in (thing.span for thing in things if thing.denied):
+        answer = answer[:start] + "." * (end - start) + answer[end:]
     claims: dict[str, Claim] = {}
     for number, unit in enumerate(units):
-        for mention in vocabulary().mentions(unit.text):
+        for mention in vocabulary().mentions(answer[unit.start : unit.end]):
             claims.setdefault(
                 mention.name, Claim(text=mention.words, category=OBJECT, unit=number, parts=(mention.name,))
             )

@@ -12,13 +12,12 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from groundwatch.errors import UsageError
+from groundwatch.errors import GroundwatchError, UsageError
 from groundwatch.evaluation.claims import judge_labelled, judged, labels_of, looks
 from groundwatch.events import Decision, Label, OutcomeKind, ResponseScored
 from groundwatch.extraction import engines as extraction
 from groundwatch.extraction.engines.base import ExtractionEngine
-from groundwatch.extraction.engines.linguistic.decomposer import decompose
-from groundwatch.extraction.engines.linguistic.recogniser import Recogniser, Unit, place, shipped
+from groundwatch.extraction.engines.reader import ReaderEngine
 from groundwatch.language.subsentences import Span
 from groundwatch.models.embeddings import SentenceEmbedder
 from groundwatch.probing.probe import with_engines
@@ -56,13 +55,12 @@ REFERENCE = Settings(verification=StageSettings(engine="reference"))
 async def agreement(
     answers: Sequence[AnnotatedAnswer],
     engine: ExtractionEngine | None = None,
-    labels: Sequence[Sequence[Label]] | None = None,
     *,
     settings: Settings = REFERENCE,
     images: Path | None = None,
     progress: Progress = lambda *_: None,
 ) -> Result:
-    """How far an extraction engine and its labels, by default the shipped ones, agree with people.
+    """How far an extraction engine, by default the shipped reader, agrees with people.
 
     The reference judge decides facts against those that people labelled, so the correlations tell how
     well facts are found and recognised again, not how well a model would see. They are over the `compared`
@@ -86,14 +84,13 @@ async def agreement(
     compared = _compared(answers, outcomes)
     human, automatic = _scores(compared)
     eligible = sum(outcome.eligible for outcome in outcomes)
+    readings = read(answers)
     found: Result = msgspec.to_builtins(
         {
             "table_8": correlations(human, automatic),
             **(await _verifier_tables(answers, settings, images, progress) if looking else {}),
-            "recogniser": labels_agreement(
-                answers, labels or [predicted(one, shipped(), embedder) for one in answers]
-            ),
-            "decomposer": facts_agreement(answers, embedder),
+            "recogniser": labels_agreement(answers, [labels for labels, _ in readings]),
+            "decomposer": facts_agreement(answers, [facts for _, facts in readings], embedder),
             "likert": correlations(
                 [likert([*one.facts.values()].count(False), len(one.facts)) for one, _ in compared],
                 [
@@ -113,8 +110,8 @@ async def agreement(
     return found
 
 
-def labelled_units(annotated: AnnotatedAnswer) -> tuple[tuple[Unit, ...], tuple[Label, ...]]:
-    """The sub-sentences people labelled, placed in their answer, with their labels."""
+def labelled_units(annotated: AnnotatedAnswer) -> tuple[tuple[Span, ...], tuple[Label, ...]]:
+    """Where the sub-sentences that people labelled stand in their answer, with their labels."""
     spans: list[Span] = []
     labels: list[Label] = []
     at = 0
@@ -125,13 +122,27 @@ def labelled_units(annotated: AnnotatedAnswer) -> tuple[tuple[Unit, ...], tuple[
         at = start + len(text)
         spans.append(Span(start, at))
         labels.append(label)
-    return place(annotated.answer, spans), tuple(labels)
+    return tuple(spans), tuple(labels)
 
 
-def predicted(annotated: AnnotatedAnswer, recogniser: Recogniser, embedder: SentenceEmbedder) -> list[Label]:
-    units, _ = labelled_units(annotated)
-    chances = recogniser.probabilities(units, embedder.encode([unit.text for unit in units]))
-    return [Label.DESCRIPTIVE if chance >= 0.5 else Label.ANALYTICAL for chance in chances]
+def read(answers: Sequence[AnnotatedAnswer]) -> list[tuple[list[Label], list[str]]]:
+    """The reader's labels of people's sub-sentences, and its facts of those that people call descriptive.
+
+    All facts, as people were asked for them, whatever `most_optional` leaves out.
+    """
+    engine = ReaderEngine()
+    found: list[tuple[list[Label], list[str]]] = []
+    for at in range(0, len(answers), engine.batch):
+        some = answers[at : at + engine.batch]
+        units, labels = zip(*map(labelled_units, some), strict=True)
+        responses = [annotated_response(number, one) for number, one in enumerate(some, start=1)]
+        for own, reading in zip(labels, engine.read(responses, units), strict=True):
+            if isinstance(reading, GroundwatchError):
+                raise reading
+            described = (fact.text for fact in reading.facts if own[fact.unit] is Label.DESCRIPTIVE)
+            facts = {text.lower(): text for text in described}
+            found.append(([unit.label for unit in reading.units], list(facts.values())))
+    return found
 
 
 def labels_agreement(answers: Sequence[AnnotatedAnswer], labels: Sequence[Sequence[Label]]) -> Result:
@@ -147,18 +158,17 @@ def labels_agreement(answers: Sequence[AnnotatedAnswer], labels: Sequence[Sequen
     return {"accuracy": right.value, "f1": {label.value: f1(pairs, label.value) for label in Label}}
 
 
-def facts_agreement(answers: Sequence[AnnotatedAnswer], embedder: SentenceEmbedder) -> Result:
-    """Precision, recall and F1 of the decomposer's facts against people's.
+def facts_agreement(
+    answers: Sequence[AnnotatedAnswer], facts: Sequence[Sequence[str]], embedder: SentenceEmbedder
+) -> Result:
+    """Precision, recall and F1 of facts against people's.
 
     The facts are those of the sub-sentences that people called descriptive, in each answer once, as people's
     file holds them. There they are paired one to one with the greatest total cosine; pairs of at least
     `SAME_FACT` are counted over all answers.
     """
     matched = found = expected = 0
-    for annotated in answers:
-        units, labels = labelled_units(annotated)
-        claims = decompose([unit.text for unit in units], [label is Label.DESCRIPTIVE for label in labels])
-        texts = list({claim.text.lower(): claim.text for claim in claims}.values())
+    for annotated, texts in zip(answers, facts, strict=True):
         matched += len(pair_facts(texts, list(annotated.facts), embedder))
         found += len(texts)
         expected += len(annotated.facts)

