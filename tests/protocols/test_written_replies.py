@@ -17,7 +17,7 @@ from groundwatch.protocols import prompts, registry
 from groundwatch.protocols.base import EvaluationProtocol, Extracted
 from groundwatch.protocols.prompts import Step
 from groundwatch.protocols.triplets import blamed, claim_of
-from groundwatch.runtime.settings import StageSettings
+from groundwatch.runtime.settings import ExtractionSettings
 
 
 @pytest.fixture(autouse=True)
@@ -215,7 +215,7 @@ def test_our_own_words_take_our_form_alone() -> None:
 async def test_a_server_that_constrains_nothing_is_sent_the_papers_words_alone() -> None:
     with running() as server:
         chat = ChatSettings(base_url=server.base_url, model='echo:{"objects": ["dog"]}', structured="none")
-        engine = build(StageSettings(engine="llm", llm=chat))
+        engine = build(ExtractionSettings(engine="llm", llm=chat))
         response = ResponseRecorded(id="1", model="m", answer="A dog.")
         (found,) = await engine.extract([response], registry.get("valor-object-existence"))
         await engine.close()
