@@ -26,6 +26,7 @@ def unread(answer: str) -> Reading:
     [
         (Kind.RELATION, ("man", "is riding", "a horse"), [("man", "riding", "horse")]),
         (Kind.RELATION, ("cup", "is on", "table"), [("cup", "on", "table")]),
+        (Kind.RELATION, ("another bird", "is on", "one giraffe"), [("bird", "on", "giraffe")]),
         (
             Kind.RELATION,
             ("traffic light", "hangs over", "street"),

@@ -28,6 +28,8 @@ IN_PASSING = 0.9
 """A quality that annotators rather leave out says again what a relation says: "is standing"."""
 
 _WORD = re.compile(r"[^\W_]+(?:[-'’][^\W_]+)*|\S")
+_ONE = re.compile(r"\A(?:one|another|each|every)\s+(?=\w)", re.IGNORECASE)
+"""Said before a name like an article: "another bird"."""
 _SPEAKERS = frozenset({"i", "we", "you"})
 """What they do is not in the image: "I cannot say" concludes nothing."""
 _LINKING = frozenset({"appear", "seem", "look", "feel", "become", "remain"})
@@ -93,14 +95,20 @@ def _triplets(fact: Fact, number: str) -> Iterator[Triplet]:
         if _number(fact.words) > 1:
             yield fact.subject, "are not" if fact.denied else "are", fact.words
         return
-    subject = f"{number} {fact.subject}" if number and is_plural(fact.subject) else fact.subject
+    subject = _ONE.sub("", fact.subject)
+    if number and is_plural(subject):
+        subject = f"{number} {subject}"
     if fact.kind is Kind.TEXT:
         yield subject, "says", fact.words
     elif fact.kind is Kind.VALUE:
         yield subject, "is", fact.words
     elif fact.kind is Kind.RELATION:
         copular = is_be(first) and rest and rest[0] != "not"
-        yield subject, " ".join(rest if copular else [first, *rest]), ARTICLE.sub("", fact.object)
+        yield (
+            subject,
+            " ".join(rest if copular else [first, *rest]),
+            _ONE.sub("", ARTICLE.sub("", fact.object)),
+        )
     elif is_be(first):
         denied = rest[:1] == ["not"]
         said = _plain(rest[1:] if denied else rest)
