@@ -54,10 +54,11 @@ OPTIONAL = {ChatSettings | None: ChatSettings, OidcSettings | None: OidcSettings
 def settings_of(kind: Any, above: str = "") -> Iterator[tuple[str, Any]]:
     """Every key that can be set, with its default."""
     for key, field in kind.model_fields.items():
-        name = f"{above}{key}"
+        of_any_stage = issubclass(kind, StageSettings) and key in StageSettings.model_fields
+        name = f"{'<stage>.' if of_any_stage else above}{key}"
         inner = OPTIONAL.get(field.annotation, field.annotation)
         if isinstance(inner, type) and issubclass(inner, Section):
-            yield from settings_of(inner, "<stage>." if inner is StageSettings else f"{name}.")
+            yield from settings_of(inner, f"{name}.")
         else:
             yield name, None if field.is_required() else field.get_default(call_default_factory=True)
 
