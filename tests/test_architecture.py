@@ -31,6 +31,7 @@ def test_imports_keep_the_contracts(capsys, monkeypatch):
 
 BY_NAME = {
     "evaluation/miniature": "knows what is true of an answer for the numbers of each, and its promises",
+    "reviews/files.py": "the name of a format: FaithScore's published annotations",
     "runtime/settings/gateway.py": "the protocol that a gateway judges by when nobody says which",
 }
 """Who may know a protocol by its name besides the protocol itself, and why; a folder is all that is in it."""

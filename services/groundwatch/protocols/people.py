@@ -391,3 +391,20 @@ def _claims_auc(answers: Sequence[Sequence[JudgedLabel]]) -> float | None:
     chances = [(one.hallucinated, one.probability) for answer in answers for one in answer]
     held, gone = ([p for wrong, p in chances if wrong is which and p is not None] for which in (False, True))
     return roc_auc(held, gone) if len(held) + len(gone) == len(chances) else None
+
+
+def likert(hallucinated: int, facts: int) -> int:
+    """FaithScore's 1 to 5 (Appendix A) for an answer with `facts` facts of which some are hallucinated.
+
+    The appendix' formulas leave out exactly half, which its words give to 3 ("half or fewer"). Raises
+    `ValueError` without facts or with more hallucinated than there are.
+    """
+    if facts < 1 or not 0 <= hallucinated <= facts:
+        raise ValueError(f"{hallucinated} hallucinated of {facts} facts")
+    if hallucinated == 0:
+        return 5
+    if hallucinated == facts:
+        return 1
+    if 2 * hallucinated > facts:
+        return 2
+    return 3 if 3 * hallucinated >= facts else 4

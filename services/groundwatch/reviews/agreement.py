@@ -9,7 +9,7 @@ import msgspec
 
 from groundwatch.errors import UNDECODED, MissingExtraError
 from groundwatch.events import Decision, OpinionGiven, ResponseScored
-from groundwatch.protocols.faithscore.scoring import likert
+from groundwatch.protocols.people import likert
 from groundwatch.reviews.drift import JudgeDrift, Pairs, drifts_of, table_of
 from groundwatch.reviews.opinions import ALL, Opinions
 from groundwatch.reviews.queues import Queues, QueueSpec

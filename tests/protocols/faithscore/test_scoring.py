@@ -22,10 +22,10 @@ from groundwatch.protocols.faithscore.scoring import (
     CATEGORIES,
     EQUAL_WEIGHTS,
     Fact,
-    likert,
     score_facts,
     score_verified,
 )
+from groundwatch.protocols.people import likert
 
 YES, NO, OPEN = Decision.SUPPORTED, Decision.REFUTED, Decision.UNDECIDED
 UNITS = 6

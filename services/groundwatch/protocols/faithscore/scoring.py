@@ -127,23 +127,6 @@ def known_category(category: str) -> str:
     return category if category in CATEGORIES else "other"
 
 
-def likert(hallucinated: int, facts: int) -> int:
-    """The 1 to 5 scale of Appendix A for an answer with `facts` facts of which some are hallucinated.
-
-    The appendix' formulas leave out exactly half, which its words give to 3 ("half or fewer"). Raises
-    `ValueError` without facts or with more hallucinated than there are.
-    """
-    if facts < 1 or not 0 <= hallucinated <= facts:
-        raise ValueError(f"{hallucinated} hallucinated of {facts} facts")
-    if hallucinated == 0:
-        return 5
-    if hallucinated == facts:
-        return 1
-    if 2 * hallucinated > facts:
-        return 2
-    return 3 if 3 * hallucinated >= facts else 4
-
-
 def _count(facts: Iterable[Fact], units: dict[int, int]) -> dict[str, _Counted]:
     """Counts by category of the facts of these `units`, which are told their verdicts too.
 

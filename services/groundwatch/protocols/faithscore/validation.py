@@ -24,9 +24,8 @@ from groundwatch.probing.probe import with_engines
 from groundwatch.protocols.base import Stage
 from groundwatch.protocols.faithscore.annotation import AnnotatedAnswer, annotated_response, read_annotations
 from groundwatch.protocols.faithscore.protocol import FaithScore
-from groundwatch.protocols.faithscore.scoring import likert
 from groundwatch.protocols.method import JUDGE, JUDGED_IMAGES, Progress, Result
-from groundwatch.protocols.people import LabelledAnswer, claim_agreement
+from groundwatch.protocols.people import LabelledAnswer, claim_agreement, likert
 from groundwatch.runtime.settings import ExtractionSettings, Settings, StageSettings
 from groundwatch.statistics.agreement import accuracy, correlations, f1
 
