@@ -7,8 +7,12 @@ from typing import Any
 
 import pytest
 
+from groundwatch.demo import application
 from groundwatch.demo.application import Application, Sent, asked_about
 from groundwatch.errors import UsageError
+from groundwatch.miniature import language
+from groundwatch.miniature.world import KINDS
+from groundwatch.reading.document import read_document
 
 
 class Models:
@@ -43,3 +47,18 @@ async def test_an_answer_that_the_gateway_refuses_is_told(gateway_factory: Any) 
     with pytest.raises(UsageError, match="the gateway has not taken all answers: 2 too_large"):
         await application.serve(iter(asked_about(2)), lambda sent: None)
     await application.close()
+
+
+def test_every_other_description_is_a_list_in_markdown_that_denies_or_finds_a_thing() -> None:
+    asked = [kind for turn in range(180) if (kind := application.asked_for(turn))]
+    assert len(asked) == 15 and set(asked) == set(KINDS)
+    (_, shown), *_ = application.asked_about(1)
+    absent = next(kind for kind in KINDS if not shown.of_kind(kind))
+    answer, said = application.listed(language.answer(shown, 0), absent, there=False)
+    assert f"- There is **no** {absent}." in answer and "##" in answer
+    document = read_document(answer)
+    assert [part.kind.value for part in document.left_out] == ["reasoning"]
+    # Its truth is that of its plain words, the denial among them.
+    assert language.truth(said, shown).rate == 0.0
+    false, denied = application.listed("", shown.things[0].kind, there=False)
+    assert "**no**" in false and language.truth(denied, shown).rate == 1.0

@@ -24,6 +24,7 @@ from groundwatch.demo.findings import Findings, LiveFindings
 from groundwatch.demo.live import play
 from groundwatch.demo.shared import HERE, Kept, Screen, kept
 from groundwatch.errors import CheckFailed, SettingsError, UsageError
+from groundwatch.events import Decision
 from groundwatch.models.repository import ServedModel
 from groundwatch.reporting.alarms import tell as tell_alarm
 from groundwatch.reporting.live import LiveView
@@ -242,6 +243,7 @@ def tell(found: Findings, place: Kept, *, as_json: bool) -> None:
     console.print()
     if isinstance(found, LiveFindings):
         _tell_worst(found, console)
+        _tell_denial(found, console)
         console.print(_beside_truth(found))
     change = found.watched.report.to_dict()["change"]
     if change is not None:
@@ -270,6 +272,20 @@ def _tell_worst(findings: LiveFindings, console: Console) -> None:
         console.print(f"  {one.model} {one.version}  “{one.sentence}”")
         console.print(styled("     ", (f"✗ {one.fact}", "red"), f"  P = {one.probability:.3f}"))
         console.print(f"     the image shows {one.shown}", style="dim")
+
+
+def _tell_denial(findings: LiveFindings, console: Console) -> None:
+    found = findings.denial()
+    if found is None:
+        return
+    console.print(styled(("An answer in Markdown that denies something", "bold"), f", {found.id}:"))
+    for line in found.answer.splitlines():
+        console.print(styled(f"  {line}"))
+    for part in found.left_out:
+        console.print(styled("     left out, ", (part, "dim")))
+    mark, style = ("✓", "green") if found.decision is Decision.SUPPORTED else ("✗", "red")
+    console.print(styled("     judged as a denial: ", (f"{mark} {found.fact}", style)))
+    console.print(styled((f"     the image shows {found.shown}", "dim")))
 
 
 def _beside_truth(findings: LiveFindings) -> Table:

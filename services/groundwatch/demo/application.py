@@ -12,8 +12,9 @@ import msgspec
 from groundwatch.client import Recorder
 from groundwatch.demo.shared import tasks
 from groundwatch.errors import TransientError, UsageError
-from groundwatch.miniature.language import PROMPTS
-from groundwatch.miniature.world import Scene, png, scenes
+from groundwatch.miniature.language import PROMPTS, article
+from groundwatch.miniature.language import sentences as sentences_of
+from groundwatch.miniature.world import KINDS, Scene, png, scenes
 from groundwatch.models.triton.client import TritonModels
 
 PRODUCTS = ("heron", "osprey")
@@ -32,7 +33,10 @@ PATIENCE = 60.0
 
 
 class Sent(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer as it was recorded at the gateway; `shown` is what the picture was made from."""
+    """An answer as it was recorded at the gateway; `shown` is what the picture was made from.
+
+    `said` are its sentences without thinking and Markdown, where it has them.
+    """
 
     id: str
     product: str
@@ -40,6 +44,12 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True):
     prompt: str
     answer: str
     shown: Scene
+    said: str = ""
+
+    @property
+    def listed(self) -> bool:
+        """Whether it is a list in Markdown."""
+        return bool(self.said)
 
 
 class Application:
@@ -87,18 +97,41 @@ class Application:
             told(sent)
 
     async def _ask(self, number: int, product: str, version: str, shown: Scene, picture: bytes) -> Sent:
-        prompt = prompt_of(number // len(PRODUCTS))
-        said = await self._models.lvlm(
-            [picture], prompt, max_tokens=MAX_TOKENS, model=served_name(product, version)
-        )
+        turn, model = number // len(PRODUCTS), served_name(product, version)
+        prompt = prompt_of(turn)
+        answer, said = await self._answer(picture, prompt, model), ""
+        if kind := asked_for(turn):
+            prompt = f"{prompt} List it in Markdown, and say whether there is {article(kind)} {kind}."
+            there = await self._answer(picture, f"Is there {article(kind)} {kind} in the image?", model)
+            answer, said = listed(answer, kind, there.strip().lower().startswith("yes"))
         return Sent(
             id=f"{product}-{number:04}",
             product=product,
             version=version,
             prompt=prompt,
-            answer=said.text,
+            answer=answer,
             shown=shown,
+            said=said,
         )
+
+    async def _answer(self, picture: bytes, prompt: str, model: str) -> str:
+        return (await self._models.lvlm([picture], prompt, max_tokens=MAX_TOKENS, model=model)).text
+
+
+def asked_for(turn: int) -> str:
+    """The kind of thing that is asked for besides, in every other detailed description; else nothing."""
+    every = 2 * len(PROMPTS)
+    return KINDS[turn // every % len(KINDS)] if turn % every == len(PROMPTS) else ""
+
+
+def listed(description: str, kind: str, there: bool) -> tuple[str, str]:
+    """A description, and whether there is a thing, as models list it after thinking; and in plain words."""
+    sentences = sentences_of(description)
+    thing = f"{article(kind)} {kind}" if there else f"no {kind}"
+    shown = f"{article(kind)} **{kind}**" if there else f"**no** {kind}"
+    lines = "\n".join(f"- {sentence}" for sentence in (*sentences, f"There is {shown}."))
+    thinking = f"<think>The user wants a list, and asks for {article(kind)} {kind}. Let me look.</think>"
+    return f"{thinking}\n\n## What is in the picture\n\n{lines}", " ".join((*sentences, f"There is {thing}."))
 
 
 def served_name(product: str, version: str) -> str:

@@ -45,6 +45,18 @@ class Worst(msgspec.Struct, frozen=True, kw_only=True):
     shown: str
 
 
+class Denial(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer in Markdown that denies something: what was left out of it, and what became of the denial."""
+
+    id: str
+    model: str
+    answer: str
+    left_out: tuple[str, ...]
+    fact: str
+    decision: Decision
+    shown: str
+
+
 class Compared(msgspec.Struct, frozen=True, kw_only=True):
     """One version's rate of facts that are not in the image: as the verifier says, and as it is."""
 
@@ -60,6 +72,7 @@ class Watched:
         self.report = Report()
         self.by_version = Report(by=VERSION)
         self.refuted: list[tuple[float, ResponseScored, JudgedClaim]] = []
+        self.denied: list[tuple[ResponseScored, JudgedClaim]] = []
         self.with_facts = 0
 
     def add(self, outcome: ResponseScored) -> None:
@@ -67,6 +80,7 @@ class Watched:
         self.report.add(outcome)
         self.by_version.add(outcome)
         self.with_facts += outcome.outcome is OutcomeKind.SCORED and outcome.decided > 0
+        self.denied += [(outcome, claim) for claim in outcome.claims if claim.text.startswith("There is no ")]
         wrong = [
             (claim.probability, claim)
             for claim in outcome.claims
@@ -134,12 +148,32 @@ class LiveFindings(Findings, frozen=True, kw_only=True):
                 sentence=outcome.units[claim.unit].text.strip() if claim.unit < len(outcome.units) else "",
                 fact=claim.text,
                 probability=probability,
-                shown=enumerated(
-                    [f"{phrase(thing)} {corner(thing)}" for thing in self.sent[outcome.id].shown.things]
-                ),
+                shown=self._shown(outcome.id),
             )
             for probability, outcome, claim in refuted[:SHOWN]
         ]
+
+    def _shown(self, id_: str) -> str:
+        return enumerated([f"{phrase(thing)} {corner(thing)}" for thing in self.sent[id_].shown.things])
+
+    def denial(self) -> Denial | None:
+        """The first answer in Markdown whose denial was judged."""
+        for outcome, claim in self.watched.denied:
+            sent = self.sent[outcome.id]
+            if sent.listed and claim.decision is not Decision.UNDECIDED:
+                return Denial(
+                    id=outcome.id,
+                    model=outcome.model,
+                    answer=sent.answer,
+                    left_out=tuple(
+                        f"{part.kind.value}: {sent.answer[part.start : part.end]}"
+                        for part in outcome.left_out
+                    ),
+                    fact=claim.text,
+                    decision=claim.decision,
+                    shown=self._shown(outcome.id),
+                )
+        return None
 
     def compared(self) -> Iterator[Compared]:
         """Each version's estimated rate beside its true one."""
@@ -159,7 +193,7 @@ class LiveFindings(Findings, frozen=True, kw_only=True):
     def true_rate(self, product: str = "", version: str = "") -> float | None:
         """The share of facts that are not in the image, as it is in this world; of all when none is named."""
         found = [
-            truth(one.answer, one.shown)
+            truth(one.said or one.answer, one.shown)
             for one in self.sent.values()
             if product in ("", one.product) and version in ("", one.version)
         ]
@@ -189,6 +223,7 @@ class LiveFindings(Findings, frozen=True, kw_only=True):
                 for one in self.alarms
             ],
             "worst": self.worst(),
+            "denial": self.denial(),
             "seconds": {name: round(seconds, 1) for name, seconds in self.seconds.items()},
         }
 
