@@ -129,7 +129,7 @@ async def test_two_versions_are_corrected_by_what_people_say_of_each(browser, ga
 @pytest.mark.parametrize(
     ("path", "status", "said"),
     [
-        ("/runs/none", 404, "no replay of this name"),
+        ("/runs/none", 404, "no replay &#39;none&#39;"),
         ("/compare?first=live&second=none", 200, "run live has no outcome"),
         ("/compare?first=live&second=live", 200, "name two different runs"),
         ("/runs", 200, "No replay yet"),
@@ -144,5 +144,5 @@ async def test_what_is_not_there_is_told(gateway, path, status, said):
 async def test_a_run_that_is_over_cannot_be_paused(replayed):
     await replayed.service.core.replays.cancel("again")
     reply = await replayed.http.post("/runs/again/pause")
-    assert reply.status_code == 422 and "it is cancelled" in reply.text
+    assert reply.status_code == 409 and "is cancelled" in reply.text
     assert (await replayed.http.post("/runs/again/explode")).status_code == 404

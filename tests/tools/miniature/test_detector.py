@@ -19,6 +19,7 @@ from tools.miniature.loop import save  # noqa: E402
 
 from groundwatch.miniature.world import SIDE, Scene, boxes, draw, scenes  # noqa: E402
 from groundwatch.models.serving.detector import DetectionRequest, Detector, overlaps  # noqa: E402
+from groundwatch.models.serving.failures import Refused  # noqa: E402
 from groundwatch.models.serving.parameters import Parameters  # noqa: E402
 from tools.miniature import detector  # noqa: E402
 
@@ -114,11 +115,13 @@ def test_a_saved_one_is_served_and_knows_no_strange_word(fresh: tuple[Any, Any],
     made, processor = fresh
     save(made, processor, tmp_path)
     served = Detector(Parameters(model_id=str(tmp_path), threshold=0.0, max_overlap=1.0))
-    asked = DetectionRequest(image=picture(), texts=("a red dog", "a red unicorn", "a red ball"))
-    [found] = served.detect([asked])
-    assert isinstance(found, tuple)
-    scores = [[one.score for one in found if one.text == at] for at in range(3)]
-    assert scores[0] == scores[1] != scores[2]
+    known, strange = (
+        DetectionRequest(image=picture(), texts=texts)
+        for texts in (("a red ball", "a red box"), ("a red ball", "a red unicorn"))
+    )
+    [found], [refused] = served.detect([known]), served.detect([strange])
+    assert isinstance(found, tuple) and {one.text for one in found} == {0, 1}
+    assert isinstance(refused, Refused) and "phrase 1 has a word" in str(refused)
 
 
 BOX = st.tuples(*[st.floats(0, 0.9)] * 2, *[st.floats(0.05, 1)] * 2)
