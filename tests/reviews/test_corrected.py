@@ -171,7 +171,7 @@ async def test_the_service_writes_them_down_after_an_opinion(
         async def computed() -> bool:
             return any(row.opinions == 40 for row in (await read_corrected(reviewer)).rows)
 
-        await eventually(computed, within=20)
+        await eventually(computed, within=60)
     (whole, *_) = (await read_corrected(reviewer)).rows
     assert whole.fingerprint and whole.judged == weighted_rate(next(iter(framed(answers).sums.values())))
     assert whole.corrected.low <= 0.12 <= whole.corrected.high
