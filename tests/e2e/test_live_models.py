@@ -161,8 +161,12 @@ async def test_a_wrong_color_is_refuted_without_any_reference(live: Live) -> Non
     for one in found.values():
         assert one.outcome is OutcomeKind.SCORED, one
         assert one.judges["verification"].engine == "triton"
-        assert one.decided == one.eligible == len(one.claims) > 0
+        # For a guess such as "They might be part of a game" the judge has no word.
+        undecided = sum(claim.decision is Decision.UNDECIDED for claim in one.claims)
+        assert one.decided + undecided == one.eligible == len(one.claims) and undecided <= 1 < one.decided
         for claim in one.claims:
+            if claim.decision is Decision.UNDECIDED:
+                continue
             assert claim.probability is not None and 0 <= claim.probability <= 1
             assert claim.decision is (Decision.SUPPORTED if claim.probability >= 0.5 else Decision.REFUTED)
     caught = 0

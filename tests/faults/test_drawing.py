@@ -29,7 +29,8 @@ ANSWERS, SIZE = 400, 60
 
 SLOWLY = """
 import asyncio
-from groundwatch.annotation import items, reading
+from groundwatch.annotation import reading
+from groundwatch.reviews import items
 reading.AT_ONCE = 1
 create, between = items.Items.create, reading.outcomes_between
 

@@ -21,14 +21,18 @@ from groundwatch.reading.model import (
     ReaderModel,
     Spans,
 )
+from groundwatch.reading.word_lists import WORDS
 from groundwatch.reading.words import LINE_BREAK, Passage, Span
 
 BATCH = 12
 """Passages that are read at once: more take more memory and hardly less time."""
 
 _BEGIN, _INSIDE = 1, 2
-_SIDE_BY_SIDE = math.log(0.1)
-"""How much less likely a thing is that begins where another ends: mostly it is a name of two words."""
+_SIDE_BY_SIDE = math.log(0.01)
+"""How much less likely a thing is that begins where another ends, unless one is a pronoun ("her hair",
+"a man who"): mostly it is a name of two words."""
+
+_PRONOUNS = WORDS["pronouns"]
 
 _NAMINGS = tuple(Naming)
 _OPENING, _CLOSING = frozenset('"“«„'), frozenset('"”»“')
@@ -127,7 +131,7 @@ class _Draft:
                 speaks[first : last + 1] = [False] * (last + 1 - first)
         self._speaks = speaks
         spans = {layer: _decode(labels[:, at].tolist()) for at, layer in enumerate(LAYERS)}
-        spans[LAYERS[0]] = _decode(_likeliest(mentions))
+        spans[LAYERS[0]] = _decode(_likeliest(passage, mentions))
         spans[Kind.TEXT] = _whole_quotes(passage, spans[Kind.TEXT])
         # What is read as a text, a color or a number is no thing.
         qualities = [*spans[Kind.TEXT], *spans[Kind.COLOR], *spans[Kind.COUNT]]
@@ -218,21 +222,24 @@ def _linked(spans: Sequence[Span], scores: Sequence[float]) -> dict[Span, float]
     return linked or {spans[best]: scores[best]}
 
 
-def _likeliest(chances: Sequence[Sequence[float]]) -> list[int]:
+def _likeliest(passage: Passage, chances: Sequence[Sequence[float]]) -> list[int]:
     """The likeliest labels of mentions, as a row: "flat cap" is one thing rather than two side by side.
 
     `chances` are log-probabilities of outside, begin and inside: [words, 3].
     """
     best, ways = [0.0, -math.inf, -math.inf], list[list[int]]()
-    for chance in chances:
+    pronouns = [word.text.lower() in _PRONOUNS for word in passage.words]
+    for at, chance in enumerate(chances):
+        beside = 0.0 if pronouns[at] or (at and pronouns[at - 1]) else _SIDE_BY_SIDE
+        beginning = [best[0], best[_BEGIN] + beside, best[_INSIDE] + beside]
         before = [
             max(range(3), key=best.__getitem__),
-            max(range(3), key=lambda last: best[last] + (_SIDE_BY_SIDE if last else 0.0)),
+            max(range(3), key=beginning.__getitem__),
             max((_BEGIN, _INSIDE), key=best.__getitem__),
         ]
         ways.append(before)
         best = [
-            best[last] + chance[label] + (_SIDE_BY_SIDE if label == _BEGIN and last else 0.0)
+            (beginning if label == _BEGIN else best)[last] + chance[label]
             for label, last in enumerate(before)
         ]
     labels, label = list[int](), max(range(3), key=best.__getitem__)
