@@ -159,7 +159,8 @@ async def test_the_miniature_models_on_triton(tmp_path: Path) -> None:
                 done = await asyncio.to_thread(line, *typed, *kept)
                 assert done.returncode == 0, done.stderr
                 figures = json.loads(done.stdout)["figures"]
-                assert figures["unscored"] == 0, figures
+                # Of what the poorer one says, not all is a sentence that states something.
+                assert figures["unscored"] <= (0 if model == "lvlm_good" else 20)
                 scores[model, judge] = figures["overall"]["faithscore"]["value"]
     for judge in ("triton", "reference"):
         assert scores["lvlm_good", judge] >= 0.9 > scores["lvlm_poor", judge] + 0.2, scores
