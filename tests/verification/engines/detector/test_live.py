@@ -51,7 +51,9 @@ async def test_a_real_server_is_asked_alike(triton: LiveTriton) -> None:
     (result,) = await made.verify([event], FaithScore())
     await made.close()
     assert isinstance(result, Verification) and len(result.verdicts) == 2
-    for one in result.verdicts:
+    boxed = [one for one in result.verdicts if "no box is drawn" not in one.evidence]
+    assert boxed
+    for one in boxed:
         assert one.probability is not None
         assert one.decision.value == ("supported" if one.probability >= 0.3 else "refuted")
         best = max((box.score for box in one.boxes), default=None)
