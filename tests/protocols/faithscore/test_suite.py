@@ -158,9 +158,11 @@ async def test_the_miniature_models_on_triton(tmp_path: Path) -> None:
                 kept = ("--folder", tmp_path / model, "--limit", 60, "--judge", judge)
                 done = await asyncio.to_thread(line, *typed, *kept)
                 assert done.returncode == 0, done.stderr
-                figures = json.loads(done.stdout)["figures"]
-                # Of what the poorer one says, not all is a sentence that states something.
-                assert figures["unscored"] <= (0 if model == "lvlm_good" else 20)
+                told = json.loads(done.stdout)
+                figures = told["figures"]
+                assert figures["unscored"] == 0, (model, judge, told["unscored"])
                 scores[model, judge] = figures["overall"]["faithscore"]["value"]
-    for judge in ("triton", "reference"):
-        assert scores["lvlm_good", judge] >= 0.9 > scores["lvlm_poor", judge] + 0.2, scores
+    # What the better one guesses of a picture ("This may be a page from a book"), the list of what its scene
+    # shows refutes; the model that looks has no word for it.
+    for judge, least in (("triton", 0.9), ("reference", 0.85)):
+        assert scores["lvlm_good", judge] >= least > scores["lvlm_poor", judge] + 0.2, scores

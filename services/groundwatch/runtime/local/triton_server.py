@@ -81,7 +81,6 @@ class TritonServer(ChildServer):
         data_dir: Path,
         models: Mapping[str, ServedModel],
         *,
-        cache_bytes: int = 64 * 1024 * 1024,
         metrics_port: int = 0,
     ) -> None:
         super().__init__(
@@ -99,7 +98,6 @@ class TritonServer(ChildServer):
             folder = Path("/tmp")
         self._socket_folder = folder / f"groundwatch-{secrets.token_hex(8)}"
         self._key = secrets.token_urlsafe(32)
-        self._cache_bytes = cache_bytes
         self._connected: Any = None
         self._started = False
         self.problem = ""
@@ -308,8 +306,6 @@ class TritonServer(ChildServer):
         options = {
             "model-repository": self.repository,
             "backend-directory": backends,
-            "cache-directory": root / "caches",
-            "cache-config": f"local,size={self._cache_bytes}",
             "model-control-mode": "explicit",
             "exit-timeout-secs": 3,
             "allow-http": "false",
