@@ -55,8 +55,8 @@ async def gateway(gateway_factory, publish):
     gateway = await gateway_factory(alarm=AlarmSettings(responses=100, objective=0.05))
     await publish_turn(publish)
     await until_alarms(gateway, 2)
-    # The report is computed a moment later.
-    for _ in range(100):
+    # The report is computed a moment later; beside other work, seconds later.
+    for _ in range(600):
         if "alarm-line" in (await gateway.http.get("/")).text:
             return gateway
         await asyncio.sleep(0.05)
