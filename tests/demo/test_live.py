@@ -154,8 +154,6 @@ def test_the_recorded_demo_finds_where_the_planted_change_is(nobody, place):
     assert found["mode"] == "recorded"
     assert found["audit"]["balanced"]
     assert found["audit"]["scored"] == 360
-    assert found["change"]["model"] == "osprey-13b"
-    assert abs(found["change"]["response"] - 91) <= 5
     assert {one["alarm"]["model"] for one in found["alarms"]} == {"osprey-13b"}
     # Outcomes of neighbours overtake each other: a category may turn a response before all facts do.
     (alarm,) = [one["alarm"] for one in found["alarms"] if one["alarm"]["category"] == "all"]

@@ -14,7 +14,7 @@ from groundwatch.errors import UsageError
 from groundwatch.events import Decision, Drawn, Judge, Label, OutcomeKind, ResponseScored, SubSentence
 from groundwatch.reporting.render import render
 from groundwatch.reporting.report import Report
-from groundwatch.reporting.tally import History, Tally, fingerprint
+from groundwatch.reporting.tally import Tally, fingerprint
 from groundwatch.terminal import Console
 
 
@@ -170,25 +170,9 @@ def test_sums_agree_with_a_plain_recomputation(make):
     assert found.hallucination_rate.value == pytest.approx(refuted / sum(len(e.claims) for e in events))
 
 
-def test_a_change_is_told_by_the_order_of_recording(make):
-    random = Random(2)
-    events = [make.scored(n, 0, 5) for n in range(60)] + [make.scored(n, 3, 2) for n in range(60, 120)]
-    random.shuffle(events)
-    report = Report()
-    for event in events:
-        report.add(event)
-    for n in range(60):
-        report.add(make.scored(n, 1, 4, model="steady"))
-    found = report.to_dict()
-    assert found["change"]["model"] == "m"
-    assert found["change"]["response"] == 61
-    assert (found["change"]["before"], found["change"]["after"]) == (0.0, pytest.approx(0.6))
-    assert [one["change"] is None for one in found["models"]] == [False, True]
-
-
 def test_a_report_is_json(make):
     report = Report()
-    assert report.to_dict() == {"models": [], "folded": 0, "own_prompts": [], "change": None}
+    assert report.to_dict() == {"models": [], "folded": 0, "own_prompts": []}
     report.add(make.ended(OutcomeKind.DECLINED, "over_budget"))
     report.add(make.scored(1, 1, 1))
     assert json.loads(json.dumps(report.to_dict()))["models"][0]["scored"] == 1
@@ -215,17 +199,7 @@ def test_parts_merge_to_the_whole(make):
     assert (left.scored, left.unscored, left.eligible) == (whole.scored, whole.unscored, whole.eligible)
     assert left.whole.facts == whole.whole.facts
     assert left.whole.score.mean == pytest.approx(whole.whole.score.mean)
-    assert list(left.history.pairs()) == list(whole.history.pairs())
     assert {start: one.responses for start, one in left.lengths.items()} == {0: 1, 11: 20}
-
-
-def test_a_history_takes_16_bytes_a_response(make):
-    history = History()
-    for number in range(100):
-        history.add(float(-number), number, number + 1)
-    assert len(history) == 100
-    assert next(iter(history.pairs())) == (99, 100)
-    assert sum(a.itemsize for a in (history._recorded_at, history._facts)) == 16
 
 
 def test_a_tag_parts_a_models_answers_and_tells_the_difference(make):

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from groundwatch.events import Decision, Drawn, Judge, JudgedClaim, OutcomeKind, ResponseScored
 from groundwatch.protocols import registry
-from groundwatch.reporting import tally
 from groundwatch.reporting.alarms import Alarms, AlarmsState, named
 from groundwatch.reporting.report import Report, ReportState
 from groundwatch.statistics.alarm import Rule
@@ -57,28 +56,23 @@ def again(state: Any, form: type[Any]) -> tuple[Any, bytes]:
 @settings(max_examples=150)
 @given(st.lists(outcome(), max_size=40), st.integers(0, 40), st.sampled_from([None, 2]))
 def test_a_report_goes_on_from_its_state(outcomes: list[ResponseScored], at: int, most: int | None) -> None:
-    remembered = tally.REMEMBERED
-    tally.REMEMBERED = 6
-    try:
-        whole, first = Report(most=most), Report(most=most)
-        for one in outcomes:
-            whole.add(one)
-        for one in outcomes[:at]:
-            first.add(one)
-        state, data = again(first.state(), ReportState)
-        later = Report(most=most)
-        later.restore(state)
-        assert later.to_dict() == first.to_dict()
-        for one in outcomes[at:]:
-            later.add(one)
-        assert later.to_dict() == whole.to_dict()
-        for one in outcomes:
-            if one.outcome is OutcomeKind.UNSCORED and not one.values:
-                whole.remove(one)
-                later.remove(one)
-        assert later.to_dict() == whole.to_dict()
-    finally:
-        tally.REMEMBERED = remembered
+    whole, first = Report(most=most), Report(most=most)
+    for one in outcomes:
+        whole.add(one)
+    for one in outcomes[:at]:
+        first.add(one)
+    state, data = again(first.state(), ReportState)
+    later = Report(most=most)
+    later.restore(state)
+    assert later.to_dict() == first.to_dict()
+    for one in outcomes[at:]:
+        later.add(one)
+    assert later.to_dict() == whole.to_dict()
+    for one in outcomes:
+        if one.outcome is OutcomeKind.UNSCORED and not one.values:
+            whole.remove(one)
+            later.remove(one)
+    assert later.to_dict() == whole.to_dict()
     assert b"secret" not in data
 
 

@@ -8,7 +8,7 @@ import contextlib
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from shlex import quote
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import typer
@@ -245,9 +245,6 @@ def tell(found: Findings, place: Kept, *, as_json: bool) -> None:
         _tell_worst(found, console)
         _tell_denial(found, console)
         console.print(_beside_truth(found))
-    change = found.watched.report.to_dict()["change"]
-    if change is not None:
-        _tell_change(change, console)
     for raised in found.alarms:
         console.print(f"⚠ {tell_alarm(raised)}", style="bold red")
     if isinstance(found, LiveFindings):
@@ -300,19 +297,6 @@ def _beside_truth(findings: LiveFindings) -> Table:
             "–" if one.true is None else f"{one.true:.1%}",
         )
     return table
-
-
-def _tell_change(change: dict[str, Any], console: Console) -> None:
-    worse = change["after"] > change["before"]
-    style, mark, word = ("bold red", "▲", "worse") if worse else ("bold green", "▼", "better")
-    console.print(
-        styled(
-            (f"{mark} {change['model']} got {word} from its response {change['response']} on", style),
-            ": "
-            f"{change['before']:.1%} → {change['after']:.1%} of its facts are not in the image "
-            f"(p = {change['p_value']:.3f})",
-        )
-    )
 
 
 class Next(msgspec.Struct, frozen=True, kw_only=True):

@@ -105,7 +105,6 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
             "mode": "recorded",
             "audit": self.ledger,
             "models": self.by_model(),
-            "change": self.watched.report.to_dict()["change"],
             "alarms": [msgspec.to_builtins(one) for one in self.alarms],
         }
 

@@ -203,14 +203,6 @@ def _remarks(models: Sequence[ModelReport], labels: Sequence[str]) -> list[Text]
         if model.descriptive_share is not None:
             told = rate_in_a_line(model.descriptive_share)
             remarks.append(styled(f"{label}: {told} of sub-sentences are descriptive"))
-        if model.change is not None:
-            change = model.change
-            style, word = ("red", "worse") if change.after > change.before else ("green", "better")
-            told = (
-                f"{label}: {word} from response {change.response} on: {change.before:.1%} → "
-                f"{change.after:.1%} of facts not in the image (p = {change.p_value:.3g})"
-            )
-            remarks.append(styled((told, f"bold {style}")))
     sets = {model.fingerprint: model.judges for model in models if model.judges}
     for fingerprint, judges in sorted(sets.items()):
         told = ", ".join(

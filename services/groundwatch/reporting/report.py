@@ -24,12 +24,8 @@ from groundwatch.reporting.tally import (
     TallyState,
     rivals,
 )
-from groundwatch.statistics.alarm import Change, find_change
 from groundwatch.statistics.intervals import Interval, difference
 from groundwatch.statistics.sampling import weighted_mean_interval, weighted_rate
-
-CHANGE_LEVEL = 0.01
-"""A change of rate is told when its p-value is not above this."""
 
 BASELINE = Strategy.DIRECT.value
 """The group that others are compared with, where there is one of this name."""
@@ -67,7 +63,6 @@ class ModelReport(msgspec.Struct, frozen=True, kw_only=True):
     beside the score. `descriptive_share` is that of descriptive ones among all sub-sentences (FaithScore,
     figure 12), where the protocol tells them apart. `figures` are those of the protocol's paper; `groups`,
     where they are of several answers together, counts the complete ones, and the others by reason.
-    `change.response` counts the model's responses from 1 in the order of recording.
     Where responses were judged with different probabilities, rates and means are of all responses: each
     judged one weighs 1 / probability. `without_chance` of the declined had none, and are in no rate.
     Among the `categories` stands `hedged`, what answers only guess, which is in its own category too;
@@ -103,7 +98,6 @@ class ModelReport(msgspec.Struct, frozen=True, kw_only=True):
     by_entities: tuple[BinReport, ...]
     by_descriptive_share: tuple[BinReport, ...]
     descriptive_share: Interval | None
-    change: Change | None
     group: str = ""
     without_chance: int = 0
     partial: bool = False
@@ -218,7 +212,7 @@ class Report:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """`models`, and the clearest `change` of them all (model, protocol, response) or None.
+        """`models`, one row for each run, protocol, model, group and set of judges.
 
         `folded` is how many models were counted, wholly or in part, as `other`; `own_prompts` are those in
         the user's own words.
@@ -229,7 +223,6 @@ class Report:
             "models": msgspec.to_builtins(list(models)),
             "folded": self._names.folded,
             "own_prompts": prompts_in(models),
-            "change": clearest_change(models),
         }
         if self.by:
             compared = differences(models, self.baseline)
@@ -256,11 +249,6 @@ class Report:
     def _summarise(self, place: Place, tally: Tally) -> ModelReport:
         judged = tally.scored + tally.unscored.total()
         bounds, now = protocol_of(place.protocol).bounds, now_of(place.run)
-        change = find_change(list(tally.history.pairs()), level=CHANGE_LEVEL)
-        if change is not None:
-            # Counted from the first response there ever was.
-            number = change.response + tally.history.forgotten
-            change = msgspec.structs.replace(change, response=number)
         return ModelReport(
             **place._asdict(),
             fingerprint=tally.fingerprint,
@@ -289,7 +277,6 @@ class Report:
             by_entities=_bins(tally.entities, ENTITY_STARTS, bounds),
             by_descriptive_share=_bins(tally.shares, SHARE_STARTS, bounds),
             descriptive_share=weighted_rate(tally.descriptive),
-            change=change,
             without_chance=tally.without_chance,
             partial=self._names.partial(place.model),
             extraction_alone=extraction_alone(place.protocol, tally.judges),
@@ -317,15 +304,6 @@ def prompts_in(models: Sequence[ModelReport]) -> list[str]:
     """The prompts in the user's own words that their judges were asked with."""
     judges = (judge for model in models for judge in model.judges.values())
     return sorted({name for judge in judges for name in own_prompts(judge["prompt"])})
-
-
-def clearest_change(models: Sequence[ModelReport]) -> dict[str, Any] | None:
-    """The change with the smallest p-value, among equals the largest in rate."""
-    changed = [(model, model.change) for model in models if model.change is not None]
-    if not changed:
-        return None
-    model, change = min(changed, key=lambda one: (one[1].p_value, -abs(one[1].after - one[1].before)))
-    return {"model": model.model, "protocol": model.protocol, **msgspec.to_builtins(change)}
 
 
 def _difference(first: ModelReport, second: ModelReport) -> Difference:

@@ -1,16 +1,14 @@
 """Running sums over the outcomes of one model under one set of judges, and which models have sums.
 
-Memory does not grow with the number of responses: `History`, which the search for a change of rate needs,
-remembers the latest.
+Memory does not grow with the number of responses.
 """
 
 from __future__ import annotations
 
 import hashlib
-from array import array
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from typing import Self
 
 import msgspec
@@ -21,7 +19,7 @@ from groundwatch.protocols.base import Stage
 from groundwatch.reading.document import ANOTHER_LANGUAGE
 from groundwatch.reporting.figures import Headline, HeadlineState
 from groundwatch.statistics.intervals import RunningSums
-from groundwatch.statistics.sampling import Linear, WeightedMoments, WeightedSums, representative, weight
+from groundwatch.statistics.sampling import Linear, WeightedMoments, WeightedSums, weight
 
 OTHER = "other"
 """The name under which all are counted that are not told apart."""
@@ -111,96 +109,6 @@ HEDGED = "hedged"
 """The category under which guesses are told, beside those that they have themselves."""
 
 CATEGORIES = 50
-REMEMBERED = 50_000
-"""Responses in which a change of rate is looked for; up to twice as many are held, at 16 bytes each."""
-
-
-class HistoryState(msgspec.Struct, frozen=True, array_like=True):
-    forgotten: int
-    recorded_at: bytes
-    facts: bytes
-
-
-class History:
-    """When each response was recorded and how many of its facts were refuted and decided.
-
-    Of a long stream the latest are remembered, and `forgotten` says how many came before them: a gateway
-    that runs for months must not grow, and a change of long ago is no news.
-    """
-
-    def __init__(self) -> None:
-        self.forgotten = 0
-        self._removed: Counter[float] = Counter()
-        self._recorded_at = array("d")
-        self._facts = array("Q")
-        """Refuted facts in the upper half, decided ones in the lower."""
-
-    def add(self, recorded_at: float, refuted: int, decided: int) -> None:
-        self._recorded_at.append(recorded_at)
-        self._facts.append(refuted << 32 | decided)
-        self._forget()
-
-    def remove(self, recorded_at: float) -> None:
-        """Take back a response without decided facts."""
-        self._removed[recorded_at] += 1
-
-    def merge(self, other: History) -> None:
-        other._sweep()
-        self._recorded_at.extend(other._recorded_at)
-        self._facts.extend(other._facts)
-        self.forgotten += other.forgotten
-        self._forget()
-
-    def state(self) -> HistoryState:
-        self._sweep()
-        return HistoryState(self.forgotten, self._recorded_at.tobytes(), self._facts.tobytes())
-
-    @classmethod
-    def restored(cls, state: HistoryState) -> Self:
-        history = cls()
-        history.forgotten = state.forgotten
-        history._recorded_at.frombytes(state.recorded_at)
-        history._facts.frombytes(state.facts)
-        return history
-
-    def __len__(self) -> int:
-        return len(self._recorded_at) - self._removed.total()
-
-    def pairs(self) -> Iterator[tuple[int, int]]:
-        """(refuted, decided) in the order of recording; equal times keep their order of arrival."""
-        self._sweep()
-        for index in self._order():
-            yield divmod(self._facts[index], 1 << 32)
-
-    def _order(self) -> list[int]:
-        return sorted(range(len(self._recorded_at)), key=self._recorded_at.__getitem__)
-
-    def _forget(self) -> None:
-        if len(self._recorded_at) <= 2 * REMEMBERED:
-            return
-        self._sweep()
-        kept = self._order()[-REMEMBERED:]
-        self.forgotten += len(self) - len(kept)
-        self._keep(kept)
-
-    def _sweep(self) -> None:
-        """Leave out what was taken back: all of it at once, since each is looked for among all."""
-        if not self._removed:
-            return
-        kept = []
-        for index, recorded_at in enumerate(self._recorded_at):
-            if not self._facts[index] and self._removed.get(recorded_at, 0) > 0:
-                self._removed[recorded_at] -= 1
-            else:
-                kept.append(index)
-        self._keep(kept)
-        # What is not among them was forgotten before it was taken back.
-        self.forgotten = max(0, self.forgotten - self._removed.total())
-        self._removed.clear()
-
-    def _keep(self, kept: Sequence[int]) -> None:
-        self._recorded_at = array("d", (self._recorded_at[index] for index in kept))
-        self._facts = array("Q", (self._facts[index] for index in kept))
 
 
 class Bin(RunningSums):
@@ -235,7 +143,6 @@ class TallyState(msgspec.Struct, frozen=True, kw_only=True):
     shares: dict[int, Bin]
     descriptive: WeightedSums
     stated: WeightedSums
-    history: HistoryState
     languages: dict[str, int] = {}
 
 
@@ -262,7 +169,6 @@ class Tally:
         self.shares: dict[int, Bin] = {}
         self.descriptive = WeightedSums()
         self.stated = WeightedSums()
-        self.history = History()
 
     @property
     def fingerprint(self) -> str:
@@ -278,9 +184,6 @@ class Tally:
         scored = event.outcome is OutcomeKind.SCORED
         decided, refuted = decisions(event) if scored else ({}, {})
         pair = (sum(refuted.values()), sum(decided.values()))
-        # A change is looked for in responses that were drawn alike.
-        if representative(event.drawn, event.key):
-            self.history.add(event.recorded_at, *pair)
         if event.outcome is OutcomeKind.DECLINED:
             self.declined[event.reason] += 1
             self.without_chance += event.drawn.probability <= 0
@@ -322,8 +225,6 @@ class Tally:
 
     def remove(self, event: ResponseScored) -> None:
         """Take back an unscored outcome, as it was added: another one takes its place."""
-        if representative(event.drawn, event.key):
-            self.history.remove(event.recorded_at)
         each = weight(event.drawn)
         self.eligible -= event.eligible
         self.decided -= event.decided
@@ -356,7 +257,7 @@ class Tally:
     def state(self) -> TallyState:
         """What is needed to go on from here; to be encoded before anything is added."""
         plain = {name: getattr(self, name) for name in _PLAIN}
-        return TallyState(**plain, headline=self.headline.state(), history=self.history.state())
+        return TallyState(**plain, headline=self.headline.state())
 
     @classmethod
     def restored(cls, state: TallyState) -> Self:
@@ -366,13 +267,12 @@ class Tally:
         tally.unscored, tally.declined = Counter(state.unscored), Counter(state.declined)
         tally.languages = Counter(state.languages)
         tally.headline.restore(state.headline)
-        tally.history = History.restored(state.history)
         return tally
 
 
-_PLAIN = tuple(name for name in TallyState.__struct_fields__ if name not in ("headline", "history"))
+_PLAIN = tuple(name for name in TallyState.__struct_fields__ if name != "headline")
 _COUNTS = ("scored", "unscored", "declined", "languages", "without_chance", "eligible", "decided", "cost")
-_SUMS = ("whole", "headline", "words", "history", "descriptive", "stated")
+_SUMS = ("whole", "headline", "words", "descriptive", "stated")
 
 
 def fingerprint(judges: Mapping[str, Judge]) -> str:

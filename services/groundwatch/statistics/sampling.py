@@ -65,8 +65,8 @@ def representative(drawn: Drawn, name: str) -> bool:
     At any moment the least likely stratum was judged with probability `lowest`; of a likelier one only the
     share lowest / probability is kept, by a hash of `name`, which must tell the response from others. What
     is kept is a simple random sample of all responses of that moment, suspicious or not. Whatever assumes
-    that neighbours are alike, such as an alarm or the search for a change, takes these alone: else more
-    suspicious ones judged would look like a worse model.
+    that neighbours are alike, such as an alarm, takes these alone: else more suspicious ones judged would
+    look like a worse model.
     """
     if drawn.probability <= drawn.lowest:
         return True

@@ -12,12 +12,11 @@ from groundwatch.events import REPLACEABLE, Drawn, ResponseScored
 from groundwatch.reporting.report import Report, ReportState
 from groundwatch.reporting.trends import VersionReport, Versions, VersionsState
 from groundwatch.runtime.delivery.bus import ENCODER
-from groundwatch.statistics.sampling import representative
 from groundwatch.topology.partitions import partition_of_subject
 
 FRESH_SECONDS = 0.5
 COST_SHARE = 20
-"""Intervals and changes take time to compute: at most a twentieth of it is spent on them."""
+"""Intervals take time to compute: at most a twentieth of it is spent on them."""
 
 MAX_REPLACEABLE = 200_000
 """Outcomes of dead letters that are remembered, the latest: about 100 MB where there are so many."""
@@ -158,10 +157,7 @@ class Board:
 
 
 def _bare(event: ResponseScored) -> ResponseScored:
-    """What taking it back needs. Whether it is in the equal part of the sample is decided by its key, and
-    written down, since the key goes."""
-    drawn = event.drawn
-    lowest = drawn.probability if representative(drawn, event.key) else 0.0
+    """What taking it back needs."""
     return msgspec.structs.replace(
         event,
         id="",
@@ -172,5 +168,5 @@ def _bare(event: ResponseScored) -> ResponseScored:
         values={},
         tags={},
         images=(),
-        drawn=Drawn(probability=drawn.probability, lowest=lowest),
+        drawn=Drawn(probability=event.drawn.probability),
     )
