@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.faults.campaign.field import Disk
 from tests.ledger.test_incremental import judged, several, state_of
 from tests.runtime.conftest import record, response
 
 from groundwatch.erasure.erasing import Eraser
 from groundwatch.erasure.finding import Stores, subject
 from groundwatch.erasure.retention import enforce
-from groundwatch.events import OutcomeKind
+from groundwatch.errors import Unavailable
+from groundwatch.events import OutcomeKind, ResponseRecorded
 from groundwatch.ledger.balance import Ledger
 from groundwatch.ledger.ledger import audit
 from groundwatch.ledger.proof import prove
@@ -93,6 +96,92 @@ async def test_a_damaged_block_of_responses_is_a_loss(
     # What comes then counts as ever.
     await several(bus, 2, first=20)
     assert stretches(await audit(bus.js)) == [(left + 1, 10)]
+
+
+async def full(bus: Bus, machine: Machine, disk: Disk) -> Bus:
+    """Fail to record on a full disk, then start the server again, as the runbook says."""
+    disk.fill()
+    with pytest.raises((Unavailable, TimeoutError)):
+        await asyncio.wait_for(record(bus, response("refused", answer="A dog. " * 900)), 2)
+    disk.free()
+    await bus.close()
+    await machine.server.stop()
+    await machine.server.start()
+    return await machine.connect()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Disk]:
+    disk = Disk(tmp_path / "disk", 260)
+    disk.mount()
+    if not disk.mounted:
+        pytest.skip("no file system may be mounted here")
+    yield disk
+    disk.unmount()
+
+
+@pytest.mark.parametrize("before", [0, 2])
+async def test_what_a_full_disk_refused_is_no_loss(small_disk: Disk, before: int) -> None:
+    machine = Machine(small_disk.folder)
+    await machine.server.start()
+    try:
+        bus = await machine.connect()
+        await provision(bus.js)
+        await several(bus, before)
+        bus = await full(bus, machine, small_disk)
+        erased = [await erased_in_work(bus, "next")]
+        await several(bus, 3, first=5)
+        erased.append(await erased_in_work(bus, "last"))
+        for event in erased:
+            # Its outcome comes when it has gone.
+            await judged(bus, event, OutcomeKind.SCORED)
+        for _ in range(2):
+            ledger = await audit(bus.js)
+            assert (stretches(ledger), ledger.orphans, ledger.balanced) == ([], 0, True)
+            assert (ledger.responses, ledger.erased) == (3 + before, 2)
+        proof = await prove(bus.js)
+        assert (stretches(proof.ledger), proof.differences) == ([], ())
+    finally:
+        await machine.bus.close()
+        await machine.server.stop()
+
+
+async def erased_in_work(bus: Bus, name: str) -> ResponseRecorded:
+    event = response(name)
+    await record(bus, event)
+    await Eraser(bus.js, subject(name, "default", None), Stores(), wait=0).erase()
+    return event
+
+
+async def test_a_first_response_that_waits_and_is_gone_is_lost(bus: Bus, clean_streams: None) -> None:
+    await record(bus, response("waits"))
+    assert (await audit(bus.js)).in_flight == 1
+    pulled = await bus.js.pull_subscribe_bind("extraction", stream=RESPONSES)
+    for message in await pulled.fetch(1, timeout=60):
+        await message.ack_sync()
+    await bus.js.delete_msg(RESPONSES, 1)
+    for _ in range(2):
+        ledger = await audit(bus.js)
+        assert (ledger.lost, stretches(ledger), ledger.balanced) == (1, [(1, 1)], False)
+
+
+async def test_a_first_response_that_is_gone_leaves_its_outcome(bus: Bus, clean_streams: None) -> None:
+    await several(bus, 4)
+    await bus.js.delete_msg(RESPONSES, 1)
+    for _ in range(2):
+        ledger = await audit(bus.js)
+        assert (stretches(ledger), ledger.orphans, ledger.balanced) == ([], 1, False)
+        assert not (await prove(bus.js)).ledger.balanced
+
+
+async def test_the_first_two_responses_are_lost(bus: Bus, clean_streams: None) -> None:
+    await several(bus, 4)
+    for sequence in (1, 2):
+        await bus.js.delete_msg(RESPONSES, sequence)
+    for _ in range(2):
+        ledger = await audit(bus.js)
+        assert (stretches(ledger), ledger.balanced) == ([(1, 2)], False)
+        assert stretches((await prove(bus.js)).ledger) == [(1, 2)]
 
 
 async def test_a_hole_in_what_was_counted_is_seen_without_reading_it_again(

@@ -18,7 +18,7 @@ from groundwatch.events import LIVE, OutcomeKind, ResponseScored
 from groundwatch.ledger.balance import Ledger, LostResponses
 from groundwatch.ledger.lines import date_of, day_of, key_hash, pair_hash
 from groundwatch.ledger.reading import AWAY, Ages, Erasures, outcome_of, recorded_of, stones
-from groundwatch.ledger.state import OUTCOME, RECORDED, Early, Gap, State, Waiting
+from groundwatch.ledger.state import OUTCOME, RECORDED, SKIPPED, Early, Gap, State, Waiting
 from groundwatch.runtime.delivery.history import History
 from groundwatch.runtime.delivery.partitioned import PartitionHistory
 from groundwatch.runtime.delivery.streams import Read, position_of, read_stream
@@ -80,13 +80,16 @@ async def _position(js: JetStreamContext, stream: str, consumer: str) -> Positio
     return Position(floor if pending else delivered, delivered, pending, waiting)
 
 
-async def oldest_time(history: PartitionHistory) -> float:
+async def oldest_time(history: PartitionHistory, ages: Ages) -> float:
     """When the oldest response still kept was stored; 0 while none has been removed."""
     message = await history.next(RESPONSES, ">", 1)
-    if message is not None:
-        return message.time if message.sequence > 1 else 0.0
+    at = await position_of(history.js, history.name(RESPONSES))
+    first = message.sequence if message is not None else at.last + 1
+    before = Gap(1, first - 1, at.created / 1e6)
+    if before.last < SKIPPED or (before.last == SKIPPED and not ages.explain(before)):
+        return 0.0
     # Without one, retention has removed every response there ever was.
-    return time.time() if (await position_of(history.js, history.name(RESPONSES))).last else 0.0
+    return message.time if message is not None else time.time()
 
 
 class Counting:
@@ -299,7 +302,7 @@ class Counting:
         if address is not None and tombstone_name("response", address.key) in self._gone:
             return True
         if self._oldest is None:
-            self._oldest = await oldest_time(self._history)
+            self._oldest = await oldest_time(self._history, self._ages)
         oldest = self._oldest
         if early.time < oldest:
             return True

@@ -118,7 +118,7 @@ class Auditor:
         state = State(
             began=time.time(),
             ended=state.ended if isinstance(state, State) else 0.0,
-            since=await oldest_time(history),
+            since=await oldest_time(history, await ages_of(history)),
             streams=created,
             made=made,
             looked=responses.created / 1e6,

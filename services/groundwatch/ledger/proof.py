@@ -89,13 +89,13 @@ async def _prove(js: JetStreamContext, partition: int, *, settle: float, cold: C
     history, state = PartitionHistory(js, past, partition), auditor.state
     last = dict.fromkeys(state.positions, 0) | {kind: state.position(kind) for kind in (RECORDED, OUTCOME)}
     created = (await position_of(js, history.name(RESPONSES))).created
+    ages = await ages_of(history)
     again = State(
-        since=await oldest_time(history),
+        since=await oldest_time(history, ages),
         looked=created / 1e6,
         removed=dict(state.removed),
         unwatched=state.unwatched,
     )
-    ages = await ages_of(history)
     await Reading(history, again, last, ages=ages, erasures=auditor.erasures, checkpoint=_nothing).run()
     # What was erased while this was read is in neither.
     erased = await auditor.erasures()

@@ -27,6 +27,11 @@ DROPPED_DAYS = 2
 """So long an erased pair is remembered: an outcome of it may still come from a stage that had held it."""
 
 
+SKIPPED = 1
+"""A sequence that need never have had a message. A stream that never had one skips it when the disk is full
+as the first comes, and the server is then stopped (nats-server 2.15.1)."""
+
+
 class Waiting(msgspec.Struct, array_like=True, gc=False):
     """A pair without an outcome. `sequence` is its response's; `at` its event's in the input of `stage`."""
 
@@ -350,13 +355,16 @@ class State(msgspec.Struct, kw_only=True):
         return not before & bit
 
     def lose(self, gaps: Iterable[Gap]) -> None:
-        """Take these sequences for lost, but what was erased, or was known to be missing before."""
+        """Take these sequences for lost, but what was erased, or was known to be missing before; the first
+        alone only where its response is known. One that was not has left its outcome, if it had one."""
         for gap in gaps:
             first = max(gap.first, self.unwatched + 1)
             for before in self.lost:
                 if before.first <= first <= before.last:
                     first = before.last + 1
             for start, end in self._not_removed(first, gap.last):
+                if end == SKIPPED and all(waiting.sequence != end for waiting in self.waiting.values()):
+                    continue
                 self.lost.append(Gap(start, end, gap.since))
 
     def is_lost(self, sequence: int) -> bool:
