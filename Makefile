@@ -12,12 +12,12 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist loadgroup
 
 install: $(VENV)/installed
 
-$(VENV)/installed: pyproject.toml
+$(VENV)/installed: pyproject.toml benchmarks/pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v <= (3, 12) else f"groundwatch needs Python 3.11 or 3.12 here, and $(PYTHON) is {v[0]}.{v[1]}: make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet $(TORCH)
-	$(BIN)/python -m pip install --quiet $(TORCH) --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet $(TORCH) --editable '.[dev]' --editable ./benchmarks
 	@touch $@
 
 demo: install
@@ -34,6 +34,7 @@ lint: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	cd benchmarks && ../$(BIN)/lint-imports
 
 # One to two hours on two idle cores; stopped, it goes on from its last epoch. ANNOTATION is FaithScore's
 # annotation file, whose labels say which sub-sentences are descriptive.

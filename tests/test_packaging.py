@@ -33,22 +33,40 @@ DATA = (
 )
 
 
+def built(root: Path, folder: Path, *names: str) -> zipfile.ZipFile:
+    """The wheel of these files and folders of `root`."""
+    source = folder / "source"
+    source.mkdir()
+    for name in names:
+        if (root / name).is_file():
+            shutil.copy(root / name, source)
+        else:
+            skipped = shutil.ignore_patterns("__pycache__", "*.egg-info")
+            shutil.copytree(root / name, source / name, ignore=skipped)
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+    done = subprocess.run([*command, "-w", folder, source], capture_output=True, text=True, check=False)
+    if "No module named" in done.stderr or "BackendUnavailable" in done.stderr:
+        pytest.skip("setuptools is not installed here, and nothing may be fetched")
+    assert done.returncode == 0, done.stderr
+    [path] = folder.glob("*.whl")
+    return zipfile.ZipFile(path)
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory) -> zipfile.ZipFile:
     folder = tmp_path_factory.mktemp("wheel")
-    source = folder / "source"
-    skipped = shutil.ignore_patterns("__pycache__", "*.egg-info")
-    for name in ("services", "tools"):
-        shutil.copytree(ROOT / name, source / name, ignore=skipped)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, source)
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
-    built = subprocess.run([*command, "-w", folder, source], capture_output=True, text=True, check=False)
-    if "No module named" in built.stderr or "BackendUnavailable" in built.stderr:
-        pytest.skip("setuptools is not installed here, and nothing may be fetched")
-    assert built.returncode == 0, built.stderr
-    [path] = folder.glob("*.whl")
-    return zipfile.ZipFile(path)
+    return built(ROOT, folder, "services", "tools", "pyproject.toml", "README.md", "LICENSE")
+
+
+@pytest.mark.slow
+def test_the_benchmarks_are_a_wheel_of_their_own_with_their_data(tmp_path: Path) -> None:
+    sources = ("groundwatch_benchmarks", "pyproject.toml", "README.md")
+    names = built(ROOT / "benchmarks", tmp_path, *sources).namelist()
+    top = {name.partition("/")[0] for name in names}
+    assert {name for name in top if not name.endswith(".dist-info")} == {"groundwatch_benchmarks"}
+    package = ROOT / "benchmarks" / "groundwatch_benchmarks"
+    files = {path.relative_to(package.parent).as_posix() for path in package.rglob("*") if path.is_file()}
+    assert {name for name in files if "__pycache__" not in name} <= set(names)
 
 
 @pytest.mark.slow

@@ -15,15 +15,17 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from random import Random
 from typing import TypeVar
 
 import msgspec
 
-from groundwatch.demo.scenes import SCENES, Piece, Scene, Task, load_scenes
+from groundwatch import demo
 from groundwatch.events import Reference
+from groundwatch_benchmarks.scenes import Piece, Scene, Task, load_scenes
 
-ANSWERS = SCENES.with_name("answers.jsonl")
+ANSWERS = Path(demo.__file__).with_name("answers.jsonl")
 
 GOOD = "heron-7b"
 TURNING = "osprey-13b"
@@ -242,7 +244,7 @@ def encode(composed: Iterable[Composed]) -> bytes:
 
 
 def main() -> None:
-    """Rewrite `answers.jsonl` beside the scenes."""
+    """Rewrite the demo's `answers.jsonl`."""
     ANSWERS.write_bytes(encode(compose(load_scenes())))
 
 

@@ -8,9 +8,11 @@ import sys
 import pytest
 from tests.support.command_tree import leaves
 from typer.main import get_command
+from typer.testing import CliRunner
 
 from groundwatch.cli import app
 from groundwatch.cli.commands import Command
+from groundwatch.errors import UsageError
 
 HEAVY = ("torch", "transformers", "numpy", "nats", "starlette", "pydantic", "pyarrow", "grpc", "httpx")
 
@@ -41,3 +43,23 @@ def test_what_stands_for_a_command_says_its_help() -> None:
     assert {"up", "audit", "validate", "dataset"} <= placed.keys()
     for name, stub in placed.items():
         assert stub.help.split() == stub.load().help.split(), name
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("validate", "planted", "--answers", "3"),
+        ("validate", "miniature"),
+        ("dataset", "pope", "a", "--out", "b"),
+    ],
+)
+def test_without_the_benchmarks_a_line_says_what_to_install(arguments, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "groundwatch_benchmarks", None)
+    done = CliRunner().invoke(app, arguments)
+    assert isinstance(done.exception, UsageError)
+    assert str(done.exception).endswith(
+        f"{' '.join(arguments[:2])} needs the package groundwatch-benchmarks: pip install groundwatch-benchmarks"
+    )
+    listed = CliRunner().invoke(app, [arguments[0], "--help"])
+    assert listed.exit_code == 0 and arguments[1] in listed.stdout
+    assert "groundwatch-benchmarks" in listed.stdout

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from tools.demo_answers import ANSWERS, GOOD, TURNING, Composed, compose, encode, wrong_share
 
-from groundwatch.demo.scenes import SCENES, Scene, load_scenes
 from groundwatch.events import ResponseRecorded
+from groundwatch_benchmarks.scenes import SCENES, Scene, load_scenes
 
 
 @pytest.fixture(scope="module")

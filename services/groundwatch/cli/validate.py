@@ -1,20 +1,22 @@
-"""`groundwatch validate`: how far the judges agree with people, from annotated files or planted errors; and
-the commands that protocols carry, whose functions' parameters are the commands' arguments and options."""
+"""`groundwatch validate`: how far the judges agree with people, from annotated files; and the commands that
+protocols and the benchmarks carry, whose functions' parameters are the commands' arguments and options."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, get_args, get_origin, get_type_hints
 
 import msgspec
 import typer
+from typer.main import get_command
 
-from groundwatch.cli.commands import Group, built
+from groundwatch.cli.commands import Command, Group, built
 from groundwatch.cli.messages import print_json
 from groundwatch.cli.options import Configured, JsonOption, OnServer
-from groundwatch.cli.output import bars, progress_bar, render_numbers, table_of
+from groundwatch.cli.output import bars, render_numbers, table_of
 from groundwatch.errors import CheckFailed, UsageError, told_to_user
 from groundwatch.evaluation import judging
 from groundwatch.evaluation.claims import agreement, judge_labelled
@@ -123,35 +125,6 @@ def extraction(
     print_json(found) if as_json else render_extraction(found, Console())
 
 
-def planted(
-    only: Annotated[str | None, typer.Option("--protocol", help="Only this protocol.")] = None,
-    count: Annotated[int, typer.Option("--answers", min=1, help="How many answers.")] = 136,
-    as_json: JsonOption = False,
-) -> None:
-    """How many planted hallucinations the embedded engines find, and how many false alarms they raise."""
-    protocols = judging.chosen(only)
-    answers = judging.planted_answers(count)
-    with progress_bar() as bar:
-        task = bar.add_task("looking for what was planted", total=count * len(protocols))
-        found = run(judging.planted(answers, protocols, lambda: bar.advance(task)))
-    told = judging.report(answers, found)
-    print_json(told) if as_json else render_planted(told, found, Console())
-
-
-def miniature(
-    scenes: Annotated[int, typer.Option(min=12, help="How many scenes each model describes.")] = 2000,
-    as_json: JsonOption = False,
-) -> None:
-    """How far every protocol's numbers lie from the known truth of the miniature world."""
-    from groundwatch.evaluation.miniature import measure, show
-
-    with bars() as tell:
-        found = run(measure(scenes, tell))
-    print_json(found) if as_json else Console().print(show(found))
-    if broken := [name for name, one in found["promises"].items() if not one["holds"]]:
-        raise CheckFailed(f"the monitor does not see the truth as promised: {', '.join(broken)}")
-
-
 def render_extraction(found: Mapping[str, Any], console: Console) -> None:
     """A line for each style, and for the answers in English."""
     columns = ("answers", "facts", "precision", "recall", "f1", "inverted", "forbidden", "wrong_outcomes")
@@ -201,16 +174,6 @@ def _cells(interval: Interval | None) -> tuple[str, str, str]:
     return f"{interval.value:.3f}", f"{interval.low:.3f} to {interval.high:.3f}", str(interval.n)
 
 
-def render_planted(told: Mapping[str, Any], found: Sequence[judging.Found], console: Console) -> None:
-    title = f"Planted into {told['answers']} answers; {told['untouched']} sub-sentences untouched"
-    table = table_of(title, "protocol", "planted", "number", "recall", "false alarms", left=2)
-    for one in found:
-        number = str(one.recall.n if one.recall else 0)
-        table.add_row(one.protocol, one.kind.value, number, _share(one.recall), _share(one.false_alarms))
-    console.print(table)
-    console.print("Intervals are Wilson's, 95 %.")
-
-
 def render_scores(found: Sequence[ScoreAgreement], console: Console) -> None:
     table = table_of(
         "Agreement of scores with people", "", "", "number", "value (95 % interval)", "n", left=3
@@ -255,20 +218,43 @@ GIVEN = ("settings", "progress")
 """Parameters that are no options."""
 
 
+BENCHMARKS = "groundwatch_benchmarks"
+"""The package that measures the monitor itself, which is installed beside this one."""
+
+
 class _Carried(Group):
-    """The commands of its own, and those that protocols carry, plug-ins among them."""
+    """The commands of its own, and those that protocols or the benchmarks carry, plug-ins among them."""
 
     part: str
+    benchmarks: ClassVar[dict[str, str]] = {}
+
+    def _carried(self) -> dict[str, str]:
+        methods = {name: getattr(method, self.part) for name, method in registry.methods().items()}
+        return {name: reference for name, reference in (methods | self.benchmarks).items() if reference}
 
     def list_commands(self, ctx: Any) -> list[str]:
-        carried = (name for name, method in registry.methods().items() if getattr(method, self.part))
-        return [*carried, *super().list_commands(ctx)]
+        return [*self._carried(), *super().list_commands(ctx)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        method = registry.methods().get(cmd_name)
-        if method is None or not (reference := getattr(method, self.part)):
+        reference = self._carried().get(cmd_name)
+        if reference is None:
             return super().get_command(ctx, cmd_name)
+        if reference.startswith(BENCHMARKS) and find_spec(BENCHMARKS) is None:
+            return _not_installed(cmd_name)
         return built(cmd_name, _command(load(reference)))
+
+
+def _not_installed(name: str) -> Any:
+    def command(ctx: typer.Context) -> None:
+        """Needs the package groundwatch-benchmarks, which is not installed."""
+        raise UsageError(
+            f"{ctx.command_path} needs the package groundwatch-benchmarks: pip install groundwatch-benchmarks"
+        )
+
+    alone = typer.Typer(add_completion=False)
+    anything = {"ignore_unknown_options": True, "allow_extra_args": True}
+    alone.command(name, cls=Command, context_settings=anything)(command)
+    return get_command(alone)
 
 
 class Validations(_Carried):
@@ -281,8 +267,10 @@ class Validations(_Carried):
         "extraction": extraction,
         "scores": scores,
         "verdicts": verdicts,
-        "planted": planted,
-        "miniature": miniature,
+    }
+    benchmarks: ClassVar = {
+        "planted": f"{BENCHMARKS}.planted:validate",
+        "miniature": f"{BENCHMARKS}.miniature.measuring:validate",
     }
 
 

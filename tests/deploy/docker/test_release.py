@@ -34,6 +34,8 @@ def jobs() -> dict[str, Any]:
 
 def test_one_version_for_all() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    benchmarks = tomllib.loads((ROOT / "benchmarks" / "pyproject.toml").read_text())["project"]
+    assert benchmarks["version"] == version and benchmarks["dependencies"] == [f"groundwatch=={version}"]
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert groundwatch.__version__ == chart["version"] == chart["appVersion"] == version
     assert f"\n## {version}\n" in (ROOT / "CHANGELOG.md").read_text()

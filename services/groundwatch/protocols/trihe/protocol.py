@@ -33,7 +33,7 @@ from groundwatch.protocols.base import (
     read_figures,
     units_of,
 )
-from groundwatch.protocols.planted import RATES
+from groundwatch.protocols.planted import Kind
 from groundwatch.protocols.prompts import NOTHING_KNOWN, Form, Step, account, numbered, quoted, read_reply
 from groundwatch.protocols.trihe.scoring import JudgedTriplet, question_rate
 from groundwatch.protocols.triplets import Judgement, SceneGraph, blame, blamed, claim_of, triplet_of
@@ -75,7 +75,7 @@ class TriHe(EvaluationProtocol):
         from_reading=lambda response, reading: load(f"{__package__}.extraction:triplets")(response, reading)
     )
     verifiers = ("calibrated", "similarity", "llm", "reference")
-    sees = dict.fromkeys(RATES, frozenset[str]())
+    sees = dict.fromkeys((kind for kind in Kind if kind is not Kind.COMPARISON), frozenset[str]())
     headline = read_figures(__package__)
     package = __package__
     prompt_files: Mapping[Stage, tuple[str, ...]] = {

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 pytest.importorskip("transformers", reason="needs the extra models")
 
-from groundwatch.evaluation.cascading import MOST, believed, bound, cascade_rates
-from groundwatch.evaluation.detecting import detector_verdicts
-from groundwatch.evaluation.miniature import judge_models
 from groundwatch.events import Decision, Verdict
 from groundwatch.protocols import registry
 from groundwatch.system.up import MINIATURE
+from groundwatch_benchmarks.miniature.answers import judge_models
+from groundwatch_benchmarks.miniature.cascading import MOST, believed, bound, cascade_rates
+from groundwatch_benchmarks.miniature.detecting import detector_verdicts
 
 VERDICTS = st.lists(st.tuples(st.sampled_from([0.6, 0.7, 0.8, 0.9, 1.0]), st.booleans()), max_size=20)
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from groundwatch.evaluation.miniature.answers import SEED
 from groundwatch.generation.engines.base import cosine
 from groundwatch.miniature.language import PROMPTS
 from groundwatch.miniature.world import png, scenes
@@ -15,6 +14,7 @@ from groundwatch.models.serving.lvlm import Lvlm, Question
 from groundwatch.models.serving.parameters import Parameters
 from groundwatch.protocols.genception.scoring import gc_at
 from groundwatch.protocols.method import Progress
+from groundwatch_benchmarks.miniature.answers import SEED
 
 CHAIN = 3
 """Steps of a chain."""

@@ -34,6 +34,7 @@ from groundwatch.runtime.settings.gateway import IntakeSettings
 from groundwatch.runtime.stores.images import check_image
 from groundwatch.section import in_words
 
+PROMPTS = "groundwatch.protocols.trihe"
 QUESTIONS = 10
 """How many questions the paper asks for about each image."""
 
@@ -62,7 +63,7 @@ class _Questions(Form, frozen=True):
 def question_step(graph: ImageGraph | None, number: int = QUESTIONS) -> Step:
     """The call that writes questions; the image goes with it. `graph` only lends its names."""
     lines = "\n".join(dict.fromkeys(quoted(one.name) for one in graph.things) if graph else ())
-    return load(__package__, "ask").step(_Questions, number=str(number), scene=lines or "(not known)")
+    return load(PROMPTS, "ask").step(_Questions, number=str(number), scene=lines or "(not known)")
 
 
 def read_questions(reply: object, number: int = QUESTIONS) -> tuple[Asked, ...]:
@@ -179,7 +180,7 @@ async def build_dataset(
     return CommandResult(
         numbers={
             "model": chat.model,
-            "prompt": marked(load(__package__, "ask").digest, [load(__package__, "ask")]),
+            "prompt": marked(load(PROMPTS, "ask").digest, [load(PROMPTS, "ask")]),
             "images": len(written),
             "questions": sum(len(entry["instance"]) for entry in written),
             "triplets": sum(len(one["triplet"]) for entry in written for one in entry["instance"]),

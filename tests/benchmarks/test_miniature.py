@@ -9,19 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from groundwatch.evaluation.miniature import (
-    Answered,
-    Judged,
-    agreement,
-    alarms,
-    answers,
-    judge_models,
-    measuring,
-)
 from groundwatch.events import OutcomeKind, ResponseRecorded, ResponseScored
 from groundwatch.miniature.language import PROMPTS, answer, truth
 from groundwatch.miniature.world import Scene, scenes
 from groundwatch.system.up import MINIATURE
+from groundwatch_benchmarks.miniature import answers as answering
+from groundwatch_benchmarks.miniature import measuring
+from groundwatch_benchmarks.miniature.answers import Answered, Judged, judge_models
 
 FACTS = 10
 
@@ -60,7 +54,7 @@ def _with(right: Any, false: int) -> Any:
 
 def test_a_judge_without_noise_agrees_fully() -> None:
     models = [made_up("good", 0.02), made_up("bad", 0.4)]
-    found = agreement.faithscore_agreement(models)
+    found = measuring.faithscore_agreement(models)
     assert found["per_response"]["pearson"]["value"] == pytest.approx(1.0)
     for one in found["by_model"].values():
         assert one["error"]["value"] == pytest.approx(0.0)
@@ -68,22 +62,22 @@ def test_a_judge_without_noise_agrees_fully() -> None:
 
 
 def test_a_noisy_judge_is_off_by_what_it_errs() -> None:
-    found = agreement.rate_errors(made_up("good", 0.0, noise=0.1))
+    found = measuring.rate_errors(made_up("good", 0.0, noise=0.1))
     assert found["true"] == 0.0
     assert 0.07 < found["estimated"] < 0.13
     assert found["error"]["low"] < found["error"]["value"] < found["error"]["high"]
 
 
 def test_the_alarm_finds_the_bad_rollout_and_leaves_good_ones_alone(monkeypatch: Any) -> None:
-    monkeypatch.setattr(alarms, "TRIALS", 2)
-    monkeypatch.setattr(alarms, "GOOD_STREAM", 1500)
+    monkeypatch.setattr(measuring, "TRIALS", 2)
+    monkeypatch.setattr(measuring, "GOOD_STREAM", 1500)
     good, bad = made_up("good", 0.02), made_up("bad", 0.3)
-    found = alarms.alarms(good, bad)
+    found = measuring.alarms(good, bad)
     assert found["responses_to_detect"]["missed"] == 0
     assert 1 <= found["responses_to_detect"]["most"] <= 150
     assert found["false_alarms"] == 0
     assert found["good_responses"] == 3000
-    nothing = alarms.alarms(good, good)
+    nothing = measuring.alarms(good, good)
     for moment, before in (("responses_to_detect_soon_after_learning", 400), ("responses_to_detect", 3200)):
         assert found[moment]["good_before"] == before
         assert nothing[moment] == {
@@ -152,17 +146,17 @@ async def test_the_monitor_agrees_with_the_truth_of_a_good_and_a_bad_model() -> 
     )
     assert {model.name for model in models} == {"lvlm_good", "lvlm_poor"}
     assert "lvlm_good faithscore" in steps
-    found = agreement.faithscore_agreement(models)
+    found = measuring.faithscore_agreement(models)
     good, poor = (found["by_model"][name] for name in ("lvlm_good", "lvlm_poor"))
     assert good["estimated"] < poor["estimated"]
     assert good["true"] < poor["true"]
     assert found["per_response"]["pearson"]["value"] > 0.6
-    assert agreement.valor_agreement(models)["faithfulness"]["pearson"]["value"] > 0.6
-    assert set(agreement.tri_he_agreement(models)["by_model"]) == {"lvlm_good", "lvlm_poor"}
+    assert measuring.valor_agreement(models)["faithfulness"]["pearson"]["value"] > 0.6
+    assert set(measuring.tri_he_agreement(models)["by_model"]) == {"lvlm_good", "lvlm_poor"}
 
 
 def test_prompts_go_round_through_all_manners() -> None:
-    asked = [answers._prompt(at) for at in range(60)]
+    asked = [answering._prompt(at) for at in range(60)]
     for manner in PROMPTS:
         assert set(manner) <= set(asked)
 
@@ -170,6 +164,6 @@ def test_prompts_go_round_through_all_manners() -> None:
 def test_references_name_what_is_there() -> None:
     shown: Scene = next(scenes(3))
     kinds = {thing.kind for thing in shown.things}
-    assert set(answers.REFERENCES["valor-object-existence"](shown).objects) == kinds
-    graph = answers.REFERENCES["tri-he"](shown).triplets
+    assert set(answering.REFERENCES["valor-object-existence"](shown).objects) == kinds
+    graph = answering.REFERENCES["tri-he"](shown).triplets
     assert {subject for subject, _, _ in graph} == kinds

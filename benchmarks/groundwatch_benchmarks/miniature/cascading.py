@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from groundwatch.errors import GroundwatchError
-from groundwatch.evaluation.detecting import detector
 from groundwatch.events import Claim, ClaimsExtracted, Decision, Judge, ResponseScored, Usage, Verdict
 from groundwatch.miniature.language import holds
 from groundwatch.protocols.base import EvaluationProtocol
@@ -22,9 +21,10 @@ from groundwatch.protocols.method import Progress
 from groundwatch.runtime.settings.judges import CascadeStep
 from groundwatch.verification.engines.base import Verification, VerificationEngine
 from groundwatch.verification.engines.cascade import CascadeEngine, Step
+from groundwatch_benchmarks.miniature.detecting import detector
 
 if TYPE_CHECKING:
-    from groundwatch.evaluation.miniature import Answered, Judged
+    from groundwatch_benchmarks.miniature.answers import Answered, Judged
 
 RIGHT = 0.99
 """The least share of right verdicts beyond a bound."""

@@ -10,11 +10,11 @@ import pytest
 
 pytest.importorskip("transformers", reason="needs the extra models")
 
-from groundwatch.evaluation.detecting import TARGETS, detector_verdicts, statements, summary
 from groundwatch.miniature.language import holds
 from groundwatch.miniature.world import scenes
 from groundwatch.protocols import registry
 from groundwatch.system.up import MINIATURE
+from groundwatch_benchmarks.miniature.detecting import TARGETS, detector_verdicts, statements, summary
 
 
 def test_the_truth_of_every_statement_is_known() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groundwatch.errors import FileFormatError, UsageError
-from groundwatch.protocols.valor.dataset import (
+from groundwatch_benchmarks.datasets.valor import (
     CoOccurrence,
     Feature,
     Kind,

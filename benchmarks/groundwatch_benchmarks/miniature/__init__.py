@@ -4,9 +4,3 @@ Every LVLM of the miniature world describes held-out scenes; the monitor's own e
 FaithScore without any reference; and what they say is held against what the world's grammar reads in the
 same answers. The truth uses none of the monitor's parts.
 """
-
-from groundwatch.evaluation.miniature.answers import Answered, Judged, judge_models
-from groundwatch.evaluation.miniature.measuring import measure
-from groundwatch.evaluation.miniature.tables import show
-
-__all__ = ["Answered", "Judged", "judge_models", "measure", "show"]

@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 
 from groundwatch.protocols.prompts import read_reply
 from groundwatch.protocols.published import ImageGraph, Thing
-from groundwatch.protocols.trihe.dataset import (
+from groundwatch.protocols.trihe.files import Asked, read_benchmark, read_triplets
+from groundwatch_benchmarks.datasets.trihe import (
     benchmark_entry,
     question_step,
     read_questions,
     rich_enough,
     triplet_text,
 )
-from groundwatch.protocols.trihe.files import Asked, read_benchmark, read_triplets
 
 GRAPH = ImageGraph(
     image_id="7",

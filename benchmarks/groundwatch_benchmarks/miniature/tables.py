@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from groundwatch.evaluation.cascading import rows
 from groundwatch.terminal import Group, Table, box, styled
+from groundwatch_benchmarks.miniature.cascading import rows
 
 
 def show(found: dict[str, Any]) -> Group:

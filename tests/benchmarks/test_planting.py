@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from groundwatch.events import Reference
 from groundwatch.language.subsentences import split
-from groundwatch.protocols.planted import (
+from groundwatch.protocols.planted import Kind
+from groundwatch_benchmarks.planting import (
     APART,
     FEWEST,
     MOST,
     RATES,
     Caption,
-    Kind,
     base,
     comparable,
     plant,
