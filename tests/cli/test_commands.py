@@ -57,9 +57,8 @@ def test_without_the_benchmarks_a_line_says_what_to_install(arguments, monkeypat
     monkeypatch.setitem(sys.modules, "groundwatch_benchmarks", None)
     done = CliRunner().invoke(app, arguments)
     assert isinstance(done.exception, UsageError)
-    assert str(done.exception).endswith(
-        f"{' '.join(arguments[:2])} needs the package groundwatch-benchmarks: pip install groundwatch-benchmarks"
-    )
+    wanted = "needs the package groundwatch-benchmarks: pip install groundwatch-benchmarks"
+    assert str(done.exception).endswith(f"{' '.join(arguments[:2])} {wanted}")
     listed = CliRunner().invoke(app, [arguments[0], "--help"])
     assert listed.exit_code == 0 and arguments[1] in listed.stdout
     assert "groundwatch-benchmarks" in listed.stdout
