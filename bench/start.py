@@ -23,9 +23,8 @@ import httpx
 import msgspec
 
 from groundwatch.events import Decision, Judge, JudgedClaim, Label, OutcomeKind, ResponseScored, SubSentence
-from groundwatch.gateway.live import snapshots
-from groundwatch.gateway.live.board import Board
-from groundwatch.gateway.live.snapshots import Manifest, State, packed
+from groundwatch.gateway.live import board
+from groundwatch.gateway.live.board import Board, Manifest, State, packed
 from groundwatch.gateway.service import GatewayService
 from groundwatch.reporting.tally import REMEMBERED
 from groundwatch.runtime.delivery import outcomes
@@ -116,7 +115,7 @@ async def state_of(bus: Bus) -> tuple[Manifest, State, float]:
     bucket = await bus.js.key_value(REPORT_BUCKET)
     manifest = msgspec.json.decode((await bucket.get("live")).value or b"", type=Manifest)
     began = time.monotonic()
-    state = await snapshots.Snapshots(bus, manifest.counting).read()
+    state = await board.Snapshots(bus, manifest.counting).read()
     assert state is not None
     return manifest, state, time.monotonic() - began
 
@@ -142,7 +141,7 @@ def of_full(state: State, models: int) -> dict[str, Any]:
     report = msgspec.structs.replace(state.board.report, tallies=tallies)
     board = msgspec.structs.replace(state.board, report=report)
     packing, data = timed(lambda: packed(msgspec.structs.replace(state, board=board)))
-    unpacking, found = timed(lambda: snapshots._unpacked([data]))
+    unpacking, found = timed(lambda: board._unpacked([data]))
     restoring, _ = timed(lambda: Board(None, tuple).restore(found.board))
     return {
         "models": models,

@@ -12,7 +12,7 @@ from tests.gateway.otlp.test_joining import CALL, messages
 from tests.gateway.serving.test_kserve import answered, asked, log
 from tests.runtime.conftest import eventually
 
-from groundwatch.gateway.halves import STREAM
+from groundwatch.gateway.receivers.joining import STREAM
 from groundwatch.runtime.stores.tombstones import Tombstone, tombstone_name, write
 
 TOKENS = {tenant: f"a-token-of-{tenant}-long" for tenant in ("acme", "brook", "cedar")}

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from tests.support.frozen import frozen
 
-from groundwatch.gateway.intake import results, window
+from groundwatch.gateway import refusals
+from groundwatch.gateway.intake import window
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.local.servers import NatsServer
@@ -36,7 +37,7 @@ async def server(tmp_path) -> AsyncIterator[NatsServer]:
 
 @pytest.fixture
 async def gateway(server, gateway_factory, monkeypatch) -> Any:
-    monkeypatch.setattr(results, "ANSWER_SECONDS", WAIT)
+    monkeypatch.setattr(refusals, "ANSWER_SECONDS", WAIT)
     monkeypatch.setattr(window, "TIMEOUT", WAIT)
     return await gateway_factory(nats={"url": server.url, "publish_timeout": WAIT / 2})
 
@@ -162,8 +163,8 @@ async def test_every_question_is_answered_while_nats_is_away(gateway, server, re
 
 
 def test_no_wait_is_cut_by_a_drain():
-    assert 2 * results.ANSWER_SECONDS < DRAIN_SECONDS
-    assert results.ANSWER_SECONDS + window.TIMEOUT < DRAIN_SECONDS
+    assert 2 * refusals.ANSWER_SECONDS < DRAIN_SECONDS
+    assert refusals.ANSWER_SECONDS + window.TIMEOUT < DRAIN_SECONDS
 
 
 async def test_of_a_stream_at_its_limit_all_lines_are_told_at_once(

@@ -15,7 +15,7 @@ import msgspec
 
 from groundwatch.errors import UNDECODED, TransientError, UsageError
 from groundwatch.events import LIVE, ResponseScored
-from groundwatch.gateway.callers import Filter
+from groundwatch.gateway.auth import Filter
 from groundwatch.keys import digest
 from groundwatch.reporting.compare.compare import CHANGED, sections
 from groundwatch.reporting.compare.outcomes import (

@@ -12,26 +12,22 @@ import msgspec
 from groundwatch.conversations.conversation import Conversation
 from groundwatch.errors import TransientError
 from groundwatch.events import LIVE, ResponseRecorded, ResponseScored
-from groundwatch.gateway.access.access import Access
 from groundwatch.gateway.answers.search import AnswerSearch
+from groundwatch.gateway.auth import Access, Caller
 from groundwatch.gateway.budgets.budgets import Budgets
-from groundwatch.gateway.callers import Caller
-from groundwatch.gateway.http.bodies import Held
+from groundwatch.gateway.http.bodies import Held, Reading
 from groundwatch.gateway.intake.admission import Admission
-from groundwatch.gateway.intake.elsewhere import with_uploaded
 from groundwatch.gateway.intake.intake import Intake
 from groundwatch.gateway.intake.known_ids import KnownIds
-from groundwatch.gateway.intake.logged import LoggedCalls
-from groundwatch.gateway.intake.reading import Reading
-from groundwatch.gateway.intake.results import Recorded, bounded
+from groundwatch.gateway.intake.logged import LoggedCalls, with_uploaded
 from groundwatch.gateway.intake.submissions import Submission
 from groundwatch.gateway.live.alarms import AlarmPublisher
 from groundwatch.gateway.live.backlog import Backlog, StreamGauges
+from groundwatch.gateway.live.board import Snapshots, counting_of
 from groundwatch.gateway.live.corrections import Corrections
 from groundwatch.gateway.live.live import Live
 from groundwatch.gateway.live.nats_monitor import NatsMonitor
-from groundwatch.gateway.live.snapshots import Snapshots, counting_of
-from groundwatch.gateway.refusals import Refused
+from groundwatch.gateway.refusals import Recorded, Refused, bounded
 from groundwatch.gateway.replays import Replays
 from groundwatch.keys import in_partition, response_key
 from groundwatch.reporting.answers import Archived

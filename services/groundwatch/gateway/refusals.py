@@ -1,9 +1,14 @@
-"""What a caller is not given: one exception, with its status over HTTP and over gRPC."""
+"""How a request ends: recorded, or refused with one exception that has its status over HTTP and over gRPC."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import math
+from collections.abc import AsyncIterator
 from typing import Any, Literal, NamedTuple
+
+import msgspec
 
 from groundwatch.errors import (
     GroundwatchError,
@@ -182,3 +187,33 @@ def refusal_of(error: Exception) -> Refused:
 def one_line(message: str) -> str:
     """Without line breaks or other control characters, and not endless."""
     return " ".join("".join(c if c.isprintable() else " " for c in message).split())[:1000]
+
+
+class Recorded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The stream holds the response: since now, or since an earlier time.
+
+    `left_out` are the reasons for what it lacks of a logged call.
+    """
+
+    id: str
+    status: Literal["recorded", "duplicate"]
+    left_out: tuple[str, ...] = ()
+
+
+ANSWER_SECONDS = 10.0
+"""Longest wait for one thing. A request waits for two of them at most, which is less than a drain gives to
+open requests (25 s): none is cut."""
+
+
+@contextlib.asynccontextmanager
+async def bounded() -> AsyncIterator[None]:
+    """End the block after `ANSWER_SECONDS`. Raises `TransientError` then."""
+    seconds = ANSWER_SECONDS
+    limit = asyncio.timeout(seconds)
+    try:
+        async with limit:
+            yield
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        raise TransientError(f"no answer within {seconds:g} s") from error

@@ -11,12 +11,12 @@ from starlette.types import ASGIApp
 
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.api import HttpApi
-from groundwatch.gateway.joining import Joiner
-from groundwatch.gateway.otlp.receiver import Receiver
+from groundwatch.gateway.receivers.cloudevents import CloudEventRoutes
+from groundwatch.gateway.receivers.dynamo import Dynamo
+from groundwatch.gateway.receivers.joining import Joiner
+from groundwatch.gateway.receivers.nats import SubjectIntake
+from groundwatch.gateway.receivers.otlp import Receiver
 from groundwatch.gateway.replays import Replays
-from groundwatch.gateway.serving.dynamo import Dynamo
-from groundwatch.gateway.serving.http import CloudEventRoutes
-from groundwatch.gateway.serving.subject import SubjectIntake
 from groundwatch.reporting.answers import Archived
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.settings import Settings

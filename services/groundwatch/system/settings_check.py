@@ -13,9 +13,7 @@ from groundwatch.addresses import shown_address, shown_variable
 from groundwatch.captioning import engines as captioning
 from groundwatch.errors import MissingExtraError, SettingsError, UsageError
 from groundwatch.extraction import engines as extraction
-from groundwatch.gateway.access.access import ELSEWHERE
-from groundwatch.gateway.access.sessions import named_secret, read_client_secret, read_secret
-from groundwatch.gateway.callers import Tokens
+from groundwatch.gateway.auth import ELSEWHERE, Tokens, named_secret, read_client_secret, read_secret
 from groundwatch.generation import engines as generation
 from groundwatch.matching import engines as matching
 from groundwatch.models.settings import ChatSettings

@@ -20,7 +20,7 @@ from tests.gateway.otlp.made import PROTOBUF, logs, record, span, traces
 from tests.gateway.serving.test_kserve import KIND, answered, asked
 
 from groundwatch.events import OutcomeKind, ResponseRecorded, ResponseScored
-from groundwatch.gateway.halves import ENDED, STREAM
+from groundwatch.gateway.receivers.joining import ENDED, STREAM
 from groundwatch.keys import response_key
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import read_stream

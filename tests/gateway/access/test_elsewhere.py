@@ -11,7 +11,7 @@ import grpc
 import httpx
 import pytest
 
-from groundwatch.gateway.access.access import host_of
+from groundwatch.gateway.auth import host_of
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
 from groundwatch.gateway.grpc.generated.monitor_pb2_grpc import MonitorServiceStub
 from groundwatch.runtime.settings.login import is_loopback

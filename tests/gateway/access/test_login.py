@@ -14,7 +14,7 @@ from starlette.responses import Response
 from tests.support.routes import served_by
 
 from groundwatch.errors import SettingsError
-from groundwatch.gateway.access.sessions import Cookies, Session
+from groundwatch.gateway.auth import Cookies, Session
 from groundwatch.runtime.settings.login import LoginSettings
 
 EVERY = "every-token-0123456789"
@@ -172,7 +172,7 @@ async def test_a_session_may_what_its_token_may(person):
 
 
 async def test_a_session_ends_with_its_token(person, tokens_file, monkeypatch):
-    monkeypatch.setattr("groundwatch.gateway.callers.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("groundwatch.gateway.auth.LOOK_SECONDS", 0.0)
     await person.log_in("ann-token-0123456789")
     page = await person.open("/")
     assert page.status_code == 200 and "Ann" in page.text and "reviewer" in page.text

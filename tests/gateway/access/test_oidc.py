@@ -202,7 +202,7 @@ async def test_new_keys_of_the_provider_are_found_and_not_asked_for_without_end(
     person.http.cookies.clear()
     assert (await log_in(person)).status_code == 403
     assert provider.asked == ["description", "keys"]
-    monkeypatch.setattr("groundwatch.gateway.access.oidc.LEAST_SECONDS", 0.0)
+    monkeypatch.setattr("groundwatch.gateway.oidc.LEAST_SECONDS", 0.0)
     assert (await log_in(person)).status_code == 303
     assert provider.asked == ["description", "keys", "keys"]
 

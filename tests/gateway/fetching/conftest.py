@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.support.image_server import Server
 
-from groundwatch.gateway.fetching.fetcher import Fetcher
+from groundwatch.gateway.fetching import Fetcher
 from groundwatch.runtime.settings.gateway import FetchSettings
 from groundwatch.runtime.telemetry.metrics import Metrics
 

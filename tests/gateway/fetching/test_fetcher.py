@@ -16,8 +16,8 @@ from tests.archive.conftest import SERVER
 from tests.support.image_server import BODY
 
 from groundwatch.errors import InputError, MissingExtraError, SettingsError, TransientError
-from groundwatch.gateway.fetching import fetcher as module
-from groundwatch.gateway.fetching.fetcher import Fetcher
+from groundwatch.gateway import fetching as module
+from groundwatch.gateway.fetching import Fetcher
 from groundwatch.runtime.settings.gateway import FetchSettings
 from groundwatch.runtime.telemetry.metrics import Metrics
 

@@ -17,7 +17,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from tests.support.frozen import frozen
 
 from groundwatch.errors import SettingsError, UsageError
-from groundwatch.gateway.callers import Tokens
+from groundwatch.gateway.auth import Tokens
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
 from groundwatch.gateway.grpc.generated.monitor_pb2_grpc import MonitorServiceStub
 
@@ -231,7 +231,7 @@ async def test_another_tenants_response_in_a_stream_does_not_touch_the_others(gu
 
 async def test_tokens_may_change_while_the_gateway_runs(guarded, monkeypatch):
     stub, _, path = guarded
-    monkeypatch.setattr("groundwatch.gateway.callers.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("groundwatch.gateway.auth.LOOK_SECONDS", 0.0)
     path.write_text("acme new-token-0123456789\n")
     os.utime(path, ns=(1, 1))
     assert (await code_of(stub.Submit(submitted(), metadata=bearer("acme"))))[0] is (

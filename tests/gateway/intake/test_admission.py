@@ -22,7 +22,7 @@ from groundwatch.client.replies import Reply, judge
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
 from groundwatch.gateway.grpc.generated.monitor_pb2_grpc import MonitorServiceStub
 from groundwatch.gateway.intake.admission import HALVES, IMAGES, Admission
-from groundwatch.gateway.serving import subject
+from groundwatch.gateway.receivers import nats as nats_receiver
 from groundwatch.runtime.settings.gateway import AdmissionSettings
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import INTAKE
@@ -168,7 +168,7 @@ async def test_what_is_published_waits_in_the_stream_and_others_pass(gateway_fac
 
 
 async def test_what_waits_is_recorded_when_its_turn_has_come(gateway_factory, response, bus, monkeypatch):
-    monkeypatch.setattr(subject, "AGAIN_SECONDS", 0.1)
+    monkeypatch.setattr(nats_receiver, "AGAIN_SECONDS", 0.1)
     gateway = await gateway_factory(admission={"rate": 2.0, "burst": 1})
     for _ in range(3):
         await bus.js.publish("gw.intake.acme", msgspec.json.encode(response()))

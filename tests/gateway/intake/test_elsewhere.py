@@ -9,10 +9,10 @@ import pytest
 
 from groundwatch.conversations.conversation import Conversation, ImageUrl
 from groundwatch.conversations.reasons import REASONS
-from groundwatch.gateway.callers import EVERYBODY, Caller
-from groundwatch.gateway.intake import elsewhere, submissions
-from groundwatch.gateway.intake.results import Recorded
-from groundwatch.gateway.refusals import Refused
+from groundwatch.gateway.auth import EVERYBODY, Caller
+from groundwatch.gateway.intake import submissions
+from groundwatch.gateway.intake.logged import NO_MESSAGES
+from groundwatch.gateway.refusals import Recorded, Refused
 
 CALL = {"model": "heron-7b", "prompt": "What is it?", "answer": "A dog."}
 
@@ -130,10 +130,10 @@ async def test_uploaded_messages_that_cannot_be_had_are_left_out(opened, image_s
     call = Conversation(id="a", references=references, **CALL)
     assert isinstance(await logged.record(call, EVERYBODY, "otlp"), Recorded)
     (event,) = await gateway.events()
-    assert event.declined == {"faithscore": elsewhere.NO_MESSAGES}
+    assert event.declined == {"faithscore": NO_MESSAGES}
     silent = await logged.record(Conversation(id="b", model="m", references=references), EVERYBODY, "otlp")
     assert isinstance(silent, Refused) and silent.field == "answer"
-    assert elsewhere.NO_MESSAGES in REASONS
+    assert NO_MESSAGES in REASONS
 
 
 async def test_nothing_is_fetched_for_a_call_that_is_not_taken(opened, image_server):

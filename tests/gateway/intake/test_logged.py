@@ -10,12 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groundwatch.conversations.conversation import Conversation, ImageText, ImageUrl, Unreadable
-from groundwatch.gateway.callers import EVERYBODY, Caller
-from groundwatch.gateway.intake.left_out import LeftOut
-from groundwatch.gateway.intake.logged import submission_of
-from groundwatch.gateway.intake.results import Recorded
+from groundwatch.gateway.auth import EVERYBODY, Caller
+from groundwatch.gateway.intake.logged import LeftOut, submission_of
 from groundwatch.gateway.intake.submissions import Encoded, Submission
-from groundwatch.gateway.refusals import Refused
+from groundwatch.gateway.refusals import Recorded, Refused
 from groundwatch.records import DEFAULT_LIMITS
 from groundwatch.runtime.settings.gateway import LoggedCallsSettings
 from groundwatch.runtime.telemetry.metrics import Metrics

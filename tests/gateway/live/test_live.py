@@ -15,10 +15,10 @@ from tests.support.nats_proxy import nats_proxy
 
 from groundwatch.errors import TransientError
 from groundwatch.events import OutcomeKind, ResponseScored
-from groundwatch.gateway.answers.recent import RecentAnswers
-from groundwatch.gateway.callers import Filter
-from groundwatch.gateway.live import live, watchers
-from groundwatch.gateway.live.watchers import Missed, Shown, Watcher
+from groundwatch.gateway.answers.search import RecentAnswers
+from groundwatch.gateway.auth import Filter
+from groundwatch.gateway.live import live
+from groundwatch.gateway.live.live import Missed, Shown, Watcher
 from groundwatch.runtime.delivery import streams
 from groundwatch.runtime.delivery.history import History
 from groundwatch.runtime.settings import AlarmSettings, ArchiveSettings, TelemetrySettings
@@ -182,7 +182,7 @@ async def test_heartbeats(gateway_factory, monkeypatch):
 
 
 async def test_who_falls_behind_is_told_how_much_was_missed(monkeypatch):
-    monkeypatch.setattr(watchers, "QUEUE", 3)
+    monkeypatch.setattr(live, "QUEUE", 3)
     watcher = Watcher(Filter(), 0)
     one, two, three, *_, nine = several = [Shown(number, EVENT, b"") for number in range(1, 10)]
     for shown in several[:8]:
@@ -194,7 +194,7 @@ async def test_who_falls_behind_is_told_how_much_was_missed(monkeypatch):
 
 
 async def test_a_slow_watcher_does_not_hold_up_the_others(gateway_factory, publish, monkeypatch):
-    monkeypatch.setattr(watchers, "QUEUE", 50)
+    monkeypatch.setattr(live, "QUEUE", 50)
     gateway = await gateway_factory()
     reader, writer = await asyncio.open_connection("127.0.0.1", gateway.service.port, limit=1)
     writer.write(b"GET /v1/scores HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")

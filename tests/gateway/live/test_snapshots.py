@@ -15,8 +15,8 @@ from tests.support.cooling import cool
 from groundwatch.events import OutcomeKind, Usage
 from groundwatch.gateway.budgets import rules
 from groundwatch.gateway.budgets.rules import Budget
-from groundwatch.gateway.live import live, snapshots
-from groundwatch.gateway.live.snapshots import Snapshots
+from groundwatch.gateway.live import board, live
+from groundwatch.gateway.live.board import Snapshots
 from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.runtime.settings import AlarmSettings, ArchiveSettings
@@ -171,7 +171,7 @@ async def test_what_was_erased_is_counted_no_more_after_the_next_start(
 
 
 async def test_it_is_kept_in_parts(gateway_factory, publish, bus, monkeypatch):
-    monkeypatch.setattr(snapshots, "PART", 100)
+    monkeypatch.setattr(board, "PART", 100)
     first = await gateway_factory()
     for number in range(3):
         await publish(f"o{number}")

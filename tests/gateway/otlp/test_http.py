@@ -22,7 +22,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from tests.gateway.otlp.made import JSON, PROTOBUF, calls, recorded, said, span, traces
 from tests.support.frozen import frozen
 
-from groundwatch.gateway.otlp.decoding import decompressed, read_request
+from groundwatch.gateway.receivers.otlp import decompressed, read_request
 
 FORMS = {"traces": ExportTraceServiceRequest, "logs": ExportLogsServiceRequest}
 

@@ -13,10 +13,9 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from tests.gateway.otlp.made import PROTOBUF, SPAN, TRACE, calls, logs, record, recorded, said, span, traces
 from tests.runtime.conftest import eventually
 
-from groundwatch.gateway import joining
-from groundwatch.gateway.halves import STREAM, Call
 from groundwatch.gateway.intake import logged
-from groundwatch.gateway.otlp import receiver
+from groundwatch.gateway.receivers import joining, otlp
+from groundwatch.gateway.receivers.joining import STREAM, Call
 
 CALL = {
     "gen_ai.operation.name": "chat",
@@ -172,14 +171,14 @@ async def test_a_gateway_that_starts_gives_senders_time(gateway_factory, monkeyp
 async def test_what_cannot_be_read_in_time_is_declined_and_others_go_on(gateway_factory, monkeypatch):
     for name, seconds in (("READ_SECONDS", 0.2), ("AGAIN_SECONDS", 0.1)):
         monkeypatch.setattr(joining, name, seconds)
-    read = receiver.joined
+    read = otlp.joined
 
     def slow(span: Any, parts: Any) -> Any:
         if span is not None and span.response_id == "chatcmpl-slow-aaaaaaaaaaaaaa":
             time.sleep(0.5)
         return read(span, parts)
 
-    monkeypatch.setattr(receiver, "joined", slow)
+    monkeypatch.setattr(otlp, "joined", slow)
     gateway = await gateway_factory(logged_calls=QUICK)
     other = {"trace_id": b"\x09" * 16}
     slowly = CALL | {"gen_ai.response.id": "chatcmpl-slow-aaaaaaaaaaaaaa"}

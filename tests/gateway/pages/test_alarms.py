@@ -13,7 +13,7 @@ from tests.support.second_opinions import review_all
 
 from groundwatch.errors import UsageError
 from groundwatch.events import AlarmRaised, Decision, Judge, JudgedClaim, SubSentence
-from groundwatch.gateway.acknowledgements import LONGEST, Acknowledgements
+from groundwatch.gateway.live.alarms import LONGEST_NOTE, Acknowledgements
 from groundwatch.gateway.live.around import read_around
 from groundwatch.runtime.settings import AlarmSettings
 
@@ -190,7 +190,7 @@ async def test_notes_at_the_same_moment_are_all_kept(bus, clean_streams):
     await asyncio.gather(*(notes.add(alarm, f"p{number}", "seen") for number in range(4)))
     assert sorted(one.by for one in await notes.of(alarm)) == ["p0", "p1", "p2", "p3"]
     with pytest.raises(UsageError, match="at most"):
-        await notes.add(alarm, "p", "x" * (LONGEST + 1))
+        await notes.add(alarm, "p", "x" * (LONGEST_NOTE + 1))
 
 
 async def test_an_alarm_that_is_over_keeps_its_address(gateway, publish):

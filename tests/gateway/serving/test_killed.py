@@ -78,7 +78,7 @@ async def test_killed_between_the_halves(other: Other, gateway_factory):
 
 async def test_killed_after_both_halves_were_kept(other: Other, gateway_factory, bus):
     """As a crash between storing the second one and recording leaves them."""
-    from groundwatch.gateway.halves import Head
+    from groundwatch.gateway.receivers.joining import Head
     from groundwatch.keys import response_key
 
     assert (await log(other, "request", asked())).json()["status"] == "waiting"  # type: ignore[arg-type]

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from tests.gateway.conftest import Running
 from tests.runtime.conftest import eventually
 
-from groundwatch.gateway.halves import STREAM
+from groundwatch.gateway.receivers.cloudevents import BATCH, STRUCTURED, Event, read_events
+from groundwatch.gateway.receivers.joining import STREAM
 from groundwatch.gateway.refusals import Refused
-from groundwatch.gateway.serving.events import BATCH, STRUCTURED, Event, read_events
 
 KIND = "org.kubeflow.serving.inference."
 

@@ -3,22 +3,226 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import heapq
+import sqlite3
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
-from groundwatch.errors import GroundwatchError, TransientError
+from groundwatch.errors import UNDECODED, GroundwatchError, TransientError
 from groundwatch.events import ResponseScored
-from groundwatch.gateway.answers.recent import RecentAnswers
-from groundwatch.reporting.answers import MOST, AnswerQuery, Archived, Found, Hit, Rank, write_cursor
+from groundwatch.reporting.answers import (
+    MOST,
+    RANKS,
+    AnswerQuery,
+    Archived,
+    Found,
+    Hit,
+    Rank,
+    hit_of,
+    pairs_of,
+    tags_of,
+    text_of,
+    write_cursor,
+)
 from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.partitioned import merged
+from groundwatch.runtime.delivery.streams import Batch, Read, position_of
+from groundwatch.runtime.delivery.superseding import superseded_by
 from groundwatch.runtime.services.tasks import SupervisedTask
 from groundwatch.runtime.stores.tombstones import Erased
 from groundwatch.runtime.telemetry.logs import logger
+from groundwatch.topology import OUTCOMES, parse_subject, run_subjects
+from groundwatch.topology.partitions import stream_in, subjects_in
+
+KEPT = 100_000
+"""Outcomes at most, the latest."""
+
+_COLUMNS = (
+    *("moment", "stream", "sequence", "id", "run", "tenant", "model", "version", "protocol", "refuted"),
+    *("badness", "doubt", "tags", "pairs", "text", "hit"),
+)
+_TABLE = f"""
+CREATE TABLE answers ({", ".join(_COLUMNS)}, PRIMARY KEY (stream, sequence)) WITHOUT ROWID;
+CREATE INDEX newest ON answers (moment, stream, sequence);
+CREATE INDEX ids ON answers (id);
+"""
+_INSERT = f"INSERT OR REPLACE INTO answers VALUES ({', '.join('?' * len(_COLUMNS))})"
+
+_SCORED = msgspec.json.Decoder(ResponseScored)
+_HIT = msgspec.msgpack.Decoder(Hit)
+
+
+class RecentAnswers:
+    """Outcomes behind what `archived` says of the stream that was created then."""
+
+    def __init__(
+        self, bus: Bus, version_tags: Sequence[str], archived: Callable[[int], int], kept: int = KEPT
+    ) -> None:
+        self._bus = bus
+        self._version_tags = version_tags
+        self._archived = archived
+        self._kept = kept
+        self._lock = threading.Lock()
+        self._database = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
+        self._database.executescript(_TABLE)
+        self._task = SupervisedTask("gateway-answers", self._follow_all)
+        self._superseded: set[tuple[int, int]] = set()
+        self._unread = ""
+        self._cuts: dict[int, tuple[int, float]] = {}
+
+    def start(self) -> None:
+        self._task.start()
+
+    async def stop(self) -> None:
+        await self._task.stop()
+        await asyncio.to_thread(self._close)
+
+    @property
+    def problem(self) -> str:
+        return self._unread or self._task.problem
+
+    @property
+    def cut_at(self) -> float | None:
+        """Before when there may be others, in seconds since the epoch: neither here nor in the archive."""
+        cuts = list(self._cuts.items())
+        found = (moment for created, (sequence, moment) in cuts if self._archived(created) < sequence)
+        return max(found, default=None)
+
+    @property
+    def superseded(self) -> set[tuple[int, int]]:
+        """Places of outcomes, some of which the archive may have, that others took the place of."""
+        return self._superseded
+
+    def search(self, query: AnswerQuery, after: Rank | None, most: int) -> Found:
+        """As `reporting.answers.Archived`."""
+        conditions, values = query.conditions(after)
+        if query.category or query.verdict:
+            condition, more = query.pairs_condition()
+            conditions.append(condition)
+            values += more
+        for name, value in query.same.items():
+            conditions.append(f"{name} = ?")
+            values.append(value)
+        for word in query.words:
+            conditions.append("instr(text, ?) > 0")
+            values.append(word)
+        where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+        order = ", ".join(f"{column} DESC" for column in RANKS[query.order])
+        sql = f"SELECT hit FROM answers {where} ORDER BY {order} LIMIT ?"
+        with self._lock:
+            rows = self._database.execute(sql, (*values, most)).fetchall()
+        return Found([_HIT.decode(row) for (row,) in rows], self.cut_at)
+
+    def forget(self, gone: Callable[[Hit], bool]) -> None:
+        """Let go of those of which that holds."""
+        with self._lock:
+            rows = self._database.execute("SELECT hit FROM answers").fetchall()
+        places = [hit.place for hit in (_HIT.decode(row) for (row,) in rows) if gone(hit)]
+        self._remove(places)
+
+    def trim(self) -> None:
+        """Let go of what the archive has."""
+        with self._lock:
+            streams = [row[0] for row in self._database.execute("SELECT DISTINCT stream FROM answers")]
+            for stream in streams:
+                until = self._archived(stream)
+                self._database.execute(
+                    "DELETE FROM answers WHERE stream = ? AND sequence <= ?", (stream, until)
+                )
+            self._superseded = {one for one in self._superseded if one[1] > self._archived(one[0])}
+            number = self._database.execute("SELECT count(*) FROM answers").fetchone()[0]
+            if number > self._kept:
+                last = self._database.execute(
+                    "SELECT moment FROM answers ORDER BY moment DESC LIMIT 1 OFFSET ?", (self._kept,)
+                ).fetchone()[0]
+                gone = self._database.execute(
+                    "DELETE FROM answers WHERE moment <= ? RETURNING stream, sequence", (last,)
+                ).fetchall()
+                for stream, sequence in gone:
+                    self._cut(stream, sequence, last / 1e6)
+
+    def _cut(self, created: int, sequence: int, moment: float) -> None:
+        before, until = self._cuts.get(created, (0, 0.0))
+        self._cuts[created] = (max(before, sequence), max(until, moment))
+
+    def _remove(self, places: Iterable[tuple[int, int]]) -> None:
+        with self._lock:
+            self._database.executemany("DELETE FROM answers WHERE stream = ? AND sequence = ?", places)
+
+    def _close(self) -> None:
+        with self._lock:
+            self._database.close()
+
+    async def _follow_all(self) -> None:
+        partitions = range(self._bus.partitions)
+        while True:
+            async with contextlib.aclosing(merged([self._follow(one) for one in partitions])) as following:
+                async for created, batch in following:
+                    if batch.messages:
+                        await asyncio.to_thread(self._add, created, batch.messages)
+            # One of the streams is another one: what is there is read anew, each once.
+
+    async def _follow(self, partition: int) -> AsyncGenerator[tuple[int, Batch]]:
+        stream = stream_in(OUTCOMES, partition)
+        held = await position_of(self._bus.js, stream)
+        start = max(self._archived(held.created), held.first - 1, held.last - self._kept) + 1
+        if start > max(self._archived(held.created) + 1, held.first):
+            # Those before it are not looked through.
+            first = await self._bus.history.of_one_partition.next(stream, ">", start)
+            self._cut(held.created, start - 1, first.time if first is not None else 0.0)
+        following = self._bus.history.of_one_partition.follow(
+            stream,
+            subjects=subjects_in([run_subjects("outcome", None)], partition),
+            start_sequence=start,
+            on_fault=self._fault,
+        )
+        async with contextlib.aclosing(following):
+            async for batch in following:
+                yield held.created, batch
+
+    def _add(self, created: int, messages: Sequence[Read]) -> None:
+        rows, superseded = [], []
+        for read in messages:
+            try:
+                event = _SCORED.decode(read.data)
+            except UNDECODED as error:
+                logger.warning("gateway.answer_unread", subject=read.subject, error=str(error))
+                continue
+            address = parse_subject(read.subject)
+            if address is not None and address.run != event.run:
+                event = msgspec.structs.replace(event, run=address.run)
+            key = address.key if address is not None else event.key
+            if before := superseded_by(read.subject, read.headers):
+                superseded.append((created, before))
+            rows.append(_row(event, hit_of(event, key, created, read.sequence, self._version_tags)))
+        with self._lock:
+            self._database.execute("BEGIN")
+            self._database.executemany(_INSERT, rows)
+            self._database.execute("COMMIT")
+        self._remove(superseded)
+        self._superseded = self._superseded | set(superseded)
+
+    def _fault(self, problem: str) -> None:
+        if problem and not self._unread:
+            logger.warning("gateway.answers", problem=problem)
+        self._unread = problem
+
+
+def _row(event: ResponseScored, hit: Hit) -> tuple[Any, ...]:
+    beside: Mapping[str, object] = {
+        "tags": tags_of(event),
+        "pairs": pairs_of(event),
+        "text": text_of(event),
+        "hit": msgspec.msgpack.encode(hit),
+    }
+    return tuple(beside[name] if name in beside else getattr(hit, name) for name in _COLUMNS)
+
 
 REFRESH_SECONDS = 3.0
 CHECK_SECONDS = 30.0

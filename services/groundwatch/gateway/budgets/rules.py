@@ -11,7 +11,7 @@ import msgspec
 import nats.js.errors
 
 from groundwatch.errors import UsageError
-from groundwatch.gateway.callers import Filter
+from groundwatch.gateway.auth import Filter
 from groundwatch.protocols import registry
 from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.topology import BUDGETS_BUCKET, OUTCOMES, is_token

@@ -4,33 +4,74 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 from google.protobuf import descriptor_pool
 from google.protobuf.descriptor import Descriptor
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
+from opentelemetry.proto.collector.logs.v1 import logs_service_pb2 as logs
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as traces
 
 from groundwatch.counting import TooLong
 from groundwatch.errors import InputError, SettingsError, TransientError, UsageError
-from groundwatch.gateway.access.access import Access
-from groundwatch.gateway.access.roles import Need
+from groundwatch.gateway.auth import SEND, Access, Caller, Need
 from groundwatch.gateway.core import GatewayCore
-from groundwatch.gateway.grpc import messages, otlp
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
 from groundwatch.gateway.grpc.generated.monitor_pb2_grpc import add_MonitorServiceServicer_to_server
-from groundwatch.gateway.grpc.messages import Context, caller_of, end
-from groundwatch.gateway.grpc.monitor import NEEDS, Monitor
-from groundwatch.gateway.http.bodies import Held, Share, holding
-from groundwatch.gateway.intake.reading import SMALL, Reading
-from groundwatch.gateway.otlp.receiver import Receiver
+from groundwatch.gateway.grpc.monitor import NEEDS, Context, Monitor, caller_of, end, ended
+from groundwatch.gateway.grpc.monitor import weigh as weigh_message
+from groundwatch.gateway.http.bodies import SMALL, Held, Reading, Share, holding
+from groundwatch.gateway.receivers.otlp import PROTOBUF, Receiver
+from groundwatch.gateway.receivers.otlp import weigh as weigh_request
 from groundwatch.gateway.refusals import Refused, refusal_of
 from groundwatch.runtime.services.tasks import SupervisedTask
 from groundwatch.runtime.settings.gateway import GrpcSettings
 from groundwatch.runtime.telemetry.certificates import show_end
 from groundwatch.runtime.telemetry.logs import logger
+
+R = TypeVar("R", bound=Message)
+A = TypeVar("A", bound=Message)
+
+TRACES = traces.DESCRIPTOR.services_by_name["TraceService"].full_name
+LOGS = logs.DESCRIPTOR.services_by_name["LogsService"].full_name
+OTLP_SERVICES = (TRACES, LOGS)
+EXPORT_NEEDS = {"Export": SEND}
+
+BATCHES = 4
+"""Requests under way at once: each may have `gateway.logged_calls.max_batch` bytes."""
+
+
+def add_to_server(receiver: Receiver, access: Access, server: grpc.aio.Server) -> None:
+    for service, form, export in (
+        (TRACES, traces.ExportTraceServiceRequest, _export(receiver.traces, access)),
+        (LOGS, logs.ExportLogsServiceRequest, _export(receiver.logs, access)),
+    ):
+        handler: Any = grpc.unary_unary_rpc_method_handler(export, form.FromString, _serialized)
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {"Export": handler}),))
+
+
+def weigh_batch(data: bytes, form: Descriptor) -> int:
+    """How many bytes a request will take. Raises `InputError`, `TooLong`."""
+    return weigh_request(data, PROTOBUF, form)
+
+
+def _serialized(answer: Message) -> bytes:
+    return answer.SerializeToString()
+
+
+def _export(
+    record: Callable[[R, Caller], Awaitable[A]], access: Access
+) -> Callable[[R, Context], Awaitable[A]]:
+    async def export(request: R, context: Context) -> A:
+        async with ended(context):
+            return await record(request, caller_of(access, context))
+        raise AssertionError
+
+    return export
+
 
 SERVICE = pb.DESCRIPTOR.services_by_name["MonitorService"].full_name
 HEALTH_SECONDS = 0.5
@@ -70,18 +111,18 @@ class GrpcServer:
             timeout=settings.http.body_timeout,
             limit=settings.intake.max_line,
             held=self._core.held,
-            weigh=messages.weigh,
+            weigh=weigh_message,
             reading=self._core.threads,
         )
         of_batches = Admission(
-            *otlp.SERVICES,
-            needs=otlp.NEEDS,
+            *OTLP_SERVICES,
+            needs=EXPORT_NEEDS,
             access=self._core.access,
-            calls=otlp.CALLS,
+            calls=BATCHES,
             timeout=settings.http.body_timeout,
             limit=settings.logged_calls.max_batch,
             held=self._core.held,
-            weigh=otlp.weigh,
+            weigh=weigh_batch,
             reading=self._core.threads,
         )
         self._server = server = grpc.aio.server(
@@ -90,9 +131,9 @@ class GrpcServer:
             maximum_concurrent_rpcs=settings.grpc.watchers + MAX_CALLS,
         )
         add_MonitorServiceServicer_to_server(self._monitor, server)  # type: ignore[no-untyped-call]
-        otlp.add_to_server(self._receiver, self._core.access, server)
+        add_to_server(self._receiver, self._core.access, server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        names = (SERVICE, *otlp.SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        names = (SERVICE, *OTLP_SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, server)
         host = settings.host or "[::]"
         address = f"{f'[{host}]' if ':' in host and host[0] != '[' else host}:{settings.grpc_port}"

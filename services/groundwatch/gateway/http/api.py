@@ -10,36 +10,80 @@ from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from groundwatch.errors import GroundwatchError
 from groundwatch.events import DEFAULT_TENANT
-from groundwatch.gateway.access.roles import ANYBODY, SEND, VIEW, Need
-from groundwatch.gateway.callers import Caller, Filter
+from groundwatch.gateway.auth import ANYBODY, SEND, VIEW, Caller, Filter, Need
 from groundwatch.gateway.core import GatewayCore, confirm, look_up
 from groundwatch.gateway.http.bodies import Receiving, body_of, share_of
-from groundwatch.gateway.http.litellm import LiteLlmRoutes
-from groundwatch.gateway.http.login import LoginRoutes
-from groundwatch.gateway.http.middleware import AuthMiddleware, Guard, caller_of
-from groundwatch.gateway.http.replies import check_encoding, json, media_type, when_http, when_refused
-from groundwatch.gateway.http.review import ReviewRoutes
-from groundwatch.gateway.http.routing import Route, known_alone
+from groundwatch.gateway.http.routing import (
+    AuthMiddleware,
+    Guard,
+    Route,
+    caller_of,
+    check_encoding,
+    json,
+    known_alone,
+    media_type,
+    when_http,
+    when_refused,
+)
 from groundwatch.gateway.intake.admission import IMAGES
-from groundwatch.gateway.intake.results import bounded
 from groundwatch.gateway.intake.submissions import DIGEST, Submission, read_question, read_submission
 from groundwatch.gateway.intake.window import Bulk
-from groundwatch.gateway.otlp.http import OtlpRoutes
-from groundwatch.gateway.otlp.receiver import Receiver
+from groundwatch.gateway.login import LoginRoutes
+from groundwatch.gateway.pages.alarms import AlarmPages
+from groundwatch.gateway.pages.answer import AnswerPages
+from groundwatch.gateway.pages.answers import AnswersRoutes
+from groundwatch.gateway.pages.health import HealthPage
+from groundwatch.gateway.pages.overview import Overview
 from groundwatch.gateway.pages.rendering import Pages
-from groundwatch.gateway.pages.routes import PageRoutes
-from groundwatch.gateway.refusals import Refused
+from groundwatch.gateway.pages.review import QueueRoutes, ReviewRoutes
+from groundwatch.gateway.pages.runs import RunRoutes
+from groundwatch.gateway.receivers.litellm import LiteLlmRoutes
+from groundwatch.gateway.receivers.otlp import OtlpRoutes, Receiver
+from groundwatch.gateway.refusals import Refused, bounded
 from groundwatch.records import Limits
 from groundwatch.runtime.security.same_origin import SameOrigin
 from groundwatch.runtime.stores.losses import MAX_REPORT, REASONS, put_report, read_report
 from groundwatch.runtime.telemetry.labels import OTHER
 from groundwatch.runtime.telemetry.server import telemetry_routes
 from groundwatch.topology import HEADER_TRACE
+
+
+class PageRoutes:
+    """Each page is a class of its own, made of the core and `Pages`, with `routes()`."""
+
+    def __init__(self, core: GatewayCore, pages: Pages) -> None:
+        self._core = core
+        self._pages = pages
+
+    def routes(self) -> list[Route]:
+        return [
+            *Overview(self._core, self._pages).routes(),
+            *AnswersRoutes(self._core, self._pages).routes(),
+            *AnswerPages(self._core, self._pages).routes(),
+            *AlarmPages(self._core, self._pages).routes(),
+            *RunRoutes(self._core, self._pages).routes(),
+            *HealthPage(self._core, self._pages).routes(),
+            Route("/static/{name}", self._static, ANYBODY),
+            Route("/static/{version}/{name}", self._static, ANYBODY),
+            Route("/favicon.ico", self._icon, ANYBODY),
+            *QueueRoutes(self._core, self._pages).routes(),
+        ]
+
+    async def _static(self, request: Request) -> Response:
+        names = request.path_params
+        reply = self._pages.static.reply(names.get("version", ""), names["name"])
+        if reply is None:
+            raise HTTPException(404)
+        return reply
+
+    async def _icon(self, request: Request) -> Response:
+        return RedirectResponse(self._pages.static.address("icon.svg"), 302)
+
 
 NDJSON = frozenset(
     {"application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines"}

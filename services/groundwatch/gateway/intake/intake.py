@@ -19,12 +19,11 @@ from groundwatch.conversations.conversation import SPAN_TAG, TRACE_TAG
 from groundwatch.errors import InputError, NotStored, TransientError, Unacknowledged
 from groundwatch.events import LIVE, QuestionAsked, ResponseRecorded, Strategy
 from groundwatch.gateway.budgets.budgets import OVER_BUDGET, Budgets, Decided, Held, decide
-from groundwatch.gateway.fetching.fetcher import Fetcher
+from groundwatch.gateway.fetching import Fetcher
 from groundwatch.gateway.intake.known_ids import KnownIds
-from groundwatch.gateway.intake.left_out import LeftOut
-from groundwatch.gateway.intake.results import Recorded, bounded
+from groundwatch.gateway.intake.logged import LeftOut
 from groundwatch.gateway.intake.submissions import Attachments, Submission
-from groundwatch.gateway.refusals import Reason, Refused
+from groundwatch.gateway.refusals import Reason, Recorded, Refused, bounded
 from groundwatch.keys import bare_key, in_partition
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import Stage

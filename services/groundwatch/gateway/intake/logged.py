@@ -1,7 +1,7 @@
 """Calls that other systems logged, made into submissions: OTLP, LiteLLM, serving systems and NATS alike."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Literal
 
 import msgspec
@@ -15,16 +15,78 @@ from groundwatch.conversations.conversation import (
     ImageUrl,
     Unreadable,
 )
+from groundwatch.conversations.messages import with_messages
+from groundwatch.conversations.reasons import REASONS
+from groundwatch.errors import InputError, TransientError
 from groundwatch.events import ResponseRecorded
-from groundwatch.gateway.callers import Caller
-from groundwatch.gateway.intake.left_out import LeftOut, note_on
-from groundwatch.gateway.intake.results import Recorded
+from groundwatch.gateway.auth import Caller
+from groundwatch.gateway.fetching import Fetcher
 from groundwatch.gateway.intake.submissions import Submission, attachment_of
-from groundwatch.gateway.refusals import Refused
+from groundwatch.gateway.refusals import Recorded, Refused
 from groundwatch.keys import digest
-from groundwatch.records import Described, Limits, check_record, shortened
+from groundwatch.records import ANSWER_TOO_LONG, PROMPT_TOO_LONG, Described, Limits, check_record, shortened
+from groundwatch.runtime.settings.gateway import LoggedCallsSettings
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
+
+ALWAYS = frozenset((PROMPT_TOO_LONG, ANSWER_TOO_LONG))
+"""Reasons for which nothing is judged, whatever is set: half of what was said is something else."""
+
+
+class LeftOut:
+    """`notes` are what somebody should change in the settings of what logs the calls."""
+
+    def __init__(self, settings: LoggedCallsSettings, metrics: Metrics) -> None:
+        self._settings = settings
+        self._metrics = metrics
+        self._notes: dict[str, str] = {}
+
+    @property
+    def notes(self) -> list[str]:
+        return list(self._notes.values())
+
+    def declined(self, left_out: Iterable[str]) -> str:
+        """The reason for which no protocol judges a call that lacks this; empty where it is judged."""
+        reasons = list(left_out)
+        if self._settings.without_image == "decline" and reasons:
+            return reasons[0]
+        return next((reason for reason in reasons if reason in ALWAYS), "")
+
+    def count(self, left_out: Iterable[str]) -> None:
+        for reason in left_out:
+            self._metrics.images_left_out.labels(reason).inc()
+            self.note(reason)
+
+    def note(self, reason: str) -> None:
+        if reason not in self._notes:
+            self._notes[reason] = note = note_on(reason)
+            logger.warning("gateway.images_left_out", reason=reason, note=note)
+
+
+def note_on(reason: str) -> str:
+    if known := REASONS.get(reason):
+        return f"{reason}: {known.library} {known.did}; what keeps it: {known.setting}"
+    return f"{reason}: part of what was asked is missing in logged calls"
+
+
+NO_MESSAGES = "reference_not_fetched"
+
+
+async def with_uploaded(call: Conversation, fetcher: Fetcher, sender: str, most: int) -> Conversation:
+    """The call with what could be fetched. What cannot be had is left out, since who logs sends once."""
+    missing = []
+    # What was asked first: it says anew which images are left out.
+    for side in ("input", "output"):
+        if url := call.references.get(side):
+            try:
+                data = await fetcher.fetch(url, sender, most=most)
+            except (InputError, TransientError) as error:
+                logger.debug("fetch.left_out", id=call.id, error=str(error))
+                missing.append(NO_MESSAGES)
+            else:
+                call = with_messages(call, side, data)
+    return msgspec.structs.replace(call, left_out=(*call.left_out, *missing)) if missing else call
+
 
 LONGEST_ID = 256
 

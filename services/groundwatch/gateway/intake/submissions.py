@@ -17,8 +17,8 @@ from groundwatch.conversations.conversation import Image, ImageDigest, ImageText
 from groundwatch.conversations.reasons import REASONS
 from groundwatch.errors import ImageError, InputError, TransientError
 from groundwatch.events import ResponseRecorded, Strategy
-from groundwatch.gateway.callers import Caller
-from groundwatch.gateway.fetching.fetcher import Fetcher
+from groundwatch.gateway.auth import Caller
+from groundwatch.gateway.fetching import Fetcher
 from groundwatch.gateway.refusals import Reason, Refused
 from groundwatch.records import (
     Described,

@@ -13,13 +13,12 @@ from typing import Any
 
 import msgspec
 
-from groundwatch.gateway.callers import Caller
+from groundwatch.gateway.auth import Caller
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.bodies import Lines
 from groundwatch.gateway.intake.intake import RETRY_SECONDS, Ready
-from groundwatch.gateway.intake.results import ANSWER_SECONDS, Recorded
 from groundwatch.gateway.intake.submissions import Submission, read_submission
-from groundwatch.gateway.refusals import Refused
+from groundwatch.gateway.refusals import ANSWER_SECONDS, Recorded, Refused
 from groundwatch.runtime.delivery.bus import Receipt, wait_acks
 
 TURN_SECONDS = 0.02

@@ -1,4 +1,4 @@
-"""What second opinions say of versions and alarms, computed when somebody asks."""
+"""What second opinions say of rates, versions and alarms."""
 
 import asyncio
 import time
@@ -8,12 +8,41 @@ from typing import Any
 from groundwatch.errors import GroundwatchError, Unavailable
 from groundwatch.reporting.alarms import Raised
 from groundwatch.reporting.compare.versions import VersionComparison
-from groundwatch.reporting.corrected import CorrectedAlarm
+from groundwatch.reporting.corrected import EVERY_VERSION, CorrectedAlarm, CorrectedRow
 from groundwatch.reporting.trends import VersionReport
 from groundwatch.reviews.differences import compare_versions, correct_alarms
 from groundwatch.reviews.samples import QueueSamples, VersionOf, read_samples
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.telemetry.logs import logger
+from groundwatch.statistics.intervals import Interval
+
+
+class CorrectedRates:
+    """Those of whole queues. Of several about the same, people go before models, then more opinions before
+    fewer."""
+
+    def __init__(self, rows: Iterable[CorrectedRow]) -> None:
+        self._rows: dict[tuple[str, str, str, str, str], CorrectedRow] = {}
+        for row in sorted(rows, key=lambda one: (one.by == "people", one.opinions)):
+            if row.whole and row.corrected is not None:
+                key = (row.model, row.protocol, row.fingerprint, row.version, row.category)
+                self._rows[key] = row
+
+    def row(
+        self,
+        model: str,
+        protocol: str,
+        fingerprint: str,
+        *,
+        version: str = EVERY_VERSION,
+        category: str = "all",
+    ) -> CorrectedRow | None:
+        return self._rows.get((model, protocol, fingerprint, version, category))
+
+    def rate(self, model: str, protocol: str, fingerprint: str, **narrower: str) -> Interval | None:
+        row = self.row(model, protocol, fingerprint, **narrower)
+        return row.corrected if row is not None else None
+
 
 SECONDS = 2.0
 """What was read is used for so long, whoever asks."""

@@ -7,16 +7,15 @@ from starlette.responses import RedirectResponse, Response
 
 from groundwatch.errors import UNDECODED, GroundwatchError
 from groundwatch.events import LIVE, AlarmRaised
-from groundwatch.gateway.access.roles import Need
-from groundwatch.gateway.acknowledgements import Acknowledgements, key_of
+from groundwatch.gateway.auth import Need
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.bodies import form_of
-from groundwatch.gateway.http.middleware import caller_of
-from groundwatch.gateway.http.routing import Route
+from groundwatch.gateway.http.routing import Route, caller_of
+from groundwatch.gateway.live.alarms import Acknowledgements, key_of
 from groundwatch.gateway.live.around import LENGTHS, Around, Traffic, read_around
-from groundwatch.gateway.pages.charts import scale_top
-from groundwatch.gateway.pages.corrections import CorrectedRates
+from groundwatch.gateway.live.corrections import CorrectedRates
 from groundwatch.gateway.pages.rendering import Pages, address
+from groundwatch.gateway.pages.showing import scale_top
 from groundwatch.gateway.refusals import Refused
 from groundwatch.reporting.alarms import Raised
 from groundwatch.reporting.trends import merged_trend

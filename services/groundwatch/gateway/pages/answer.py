@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 import msgspec
+from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -17,27 +21,285 @@ from groundwatch.events import (
     Decision,
     Judge,
     JudgedClaim,
+    Label,
+    LeftOut,
+    LeftOutKind,
     OpinionGiven,
     OutcomeKind,
+    Reference,
     ResponseScored,
+    SubSentence,
     version_of,
 )
-from groundwatch.gateway.access.roles import VIEW_PAGE
 from groundwatch.gateway.answers.answer import Answer, ErasedAnswer, RawEvent, find_answer
-from groundwatch.gateway.callers import Caller
+from groundwatch.gateway.auth import VIEW_PAGE, Caller
 from groundwatch.gateway.core import GatewayCore
-from groundwatch.gateway.http.middleware import caller_of
-from groundwatch.gateway.http.routing import Route
-from groundwatch.gateway.pages.judgements import MANY, curve, match_rows, step_rows, triplet_rows
-from groundwatch.gateway.pages.marking import marked
+from groundwatch.gateway.http.routing import Route, caller_of
 from groundwatch.gateway.pages.rendering import Pages, answer_address
 from groundwatch.gateway.pages.showing import MOST, visible
 from groundwatch.gateway.refusals import Refused
 from groundwatch.protocols.base import Stage
-from groundwatch.protocols.triplets import triplet_of
+from groundwatch.protocols.triplets import SceneGraph, blamed, triplet_of
 from groundwatch.reporting.reasons import explain
 from groundwatch.reviews.opinions import Opinions
 from groundwatch.runtime.telemetry.logs import logger
+
+SHOWN = 1_800
+"""Characters of an answer that are shown at once."""
+
+_WORD = re.compile(r"(\w+)")
+
+STOP = frozenset(
+    _WORD.findall(
+        "a an the is are was were be been being there it its this that these those of in on at to from with "
+        "by and or as has have had do does for into onto out up down over under he she they his her their "
+        "one some"
+    )
+)
+"""Words that are wrong by themselves in no answer."""
+
+LEFT_OUT = {
+    LeftOutKind.REASONING: "reasoning: not judged",
+    LeftOutKind.MARK: "a mark: not judged",
+    LeftOutKind.LANGUAGE: "another language: not read",
+    LeftOutKind.REPETITION: "said again and again: judged once",
+}
+"""Why words are grey."""
+
+
+def marked(
+    answer: str | None,
+    units: Sequence[SubSentence],
+    claims: Sequence[JudgedClaim],
+    limit: int = SHOWN,
+    left_out: Sequence[LeftOut] = (),
+) -> Markup:
+    """The answer with its sub-sentences; without one, the sub-sentences alone. A long one is cut."""
+    wrong: dict[int, list[str]] = defaultdict(list)
+    for claim in claims:
+        if claim.decision is Decision.REFUTED:
+            wrong[claim.unit].append(claim.text)
+    if answer is None:
+        whole = Markup(" ").join(
+            _unit(unit.text.strip(), unit.label, wrong.get(at, ())) for at, unit in enumerate(units)
+        )
+        return _words(whole)
+    if len(answer) <= limit:
+        return _words(_between(answer, len(answer), units, wrong, left_out))
+    left = len(answer) - MOST
+    more = Markup('<p class="note">{:,} more characters are not shown</p>').format(left) if left > 0 else ""
+    return Markup("{}<details><summary>all {:,} characters</summary>{}{}</details>").format(
+        _words(_between(answer, limit, units, wrong, left_out) + "…"),
+        len(answer),
+        _words(_between(answer, min(len(answer), MOST), units, wrong, left_out)),
+        more,
+    )
+
+
+def marked_sentence(sentence: str, facts: Iterable[str]) -> Markup:
+    """One sub-sentence with the words of these facts marked."""
+    return Markup('<bdi class="sentence-text">{}</bdi>').format(
+        _unit(sentence.strip(), Label.DESCRIPTIVE, list(facts))
+    )
+
+
+def _between(
+    answer: str,
+    end: int,
+    units: Sequence[SubSentence],
+    wrong: dict[int, list[str]],
+    left_out: Sequence[LeftOut],
+) -> Markup:
+    made, at = [], 0
+    for number, unit in enumerate(units):
+        # Places are the judge's word, and may be none.
+        if unit.start < at or unit.end > len(answer) or unit.end <= unit.start or unit.start >= end:
+            continue
+        piece = answer[unit.start : min(unit.end, end)]
+        start = unit.start + len(piece) - len(piece.lstrip())
+        made.append(_grey(answer, at, start, left_out))
+        at = min(unit.end, end)
+        made.append(_grey(answer, start, at, left_out, unit.label, wrong.get(number, ())))
+    made.append(_grey(answer, at, end, left_out))
+    return Markup("").join(made)
+
+
+def _grey(
+    answer: str,
+    start: int,
+    end: int,
+    left_out: Sequence[LeftOut],
+    label: Label = Label.DESCRIPTIVE,
+    facts: Sequence[str] = (),
+) -> Markup:
+    """A stretch of the answer, in grey what of it was not read, with the reason."""
+    made, at = [], start
+    for part in left_out[bisect_left(left_out, start, key=lambda part: part.end) :]:
+        if part.start >= end:
+            break
+        first, last = max(part.start, at), min(part.end, end)
+        if first >= last:
+            continue
+        made.append(_unit(answer[at:first], label, facts))
+        why = LEFT_OUT[part.kind] + (f" ({part.detail})" if part.detail else "")
+        made.append(
+            Markup('<span class="unit analytical" title="{}">{}</span>').format(
+                why, visible(answer[first:last])
+            )
+        )
+        at = last
+    made.append(_unit(answer[at:end], label, facts))
+    return Markup("").join(made)
+
+
+def _unit(text: str, label: Label, facts: Sequence[str]) -> Markup:
+    if not facts:
+        if label is Label.ANALYTICAL:
+            return _not_judged(text, "analytical: not judged")
+        return escape(visible(text))
+    words = {stem(word) for fact in facts for word in _WORD.findall(fact)} - STOP
+    pieces = [
+        Markup("<mark>{}</mark>").format(piece) if at % 2 and stem(piece) in words else escape(visible(piece))
+        for at, piece in enumerate(_WORD.split(text))
+    ]
+    title = visible("\n".join(f"✗ {fact[:200]}" for fact in facts[:5]))
+    return Markup('<span class="unit wrong" title="{}">{}</span>').format(title, Markup("").join(pieces))
+
+
+def _not_judged(text: str, why: str) -> Markup:
+    return Markup('<span class="unit analytical" title="{}">{}</span>').format(why, visible(text))
+
+
+def stem(word: str) -> str:
+    """In lower case, without the s of a plural."""
+    low = word.lower()
+    return low[:-1] if len(low) > 3 and low.endswith("s") and not low.endswith("ss") else low
+
+
+def _words(content: Markup) -> Markup:
+    return Markup('<div class="words answer-text" dir="auto">{}</div>').format(content)
+
+
+MANY = 200
+"""Facts, rounds and names that are shown of an answer."""
+
+
+class TripletRow(msgspec.Struct, frozen=True, kw_only=True):
+    parts: tuple[str, str, str]
+    decision: Decision
+    wrong: str
+    graph: str
+
+
+class MatchRow(msgspec.Struct, frozen=True, kw_only=True):
+    text: str
+    reference: str
+    kind: str
+
+
+class StepRow(msgspec.Struct, frozen=True, kw_only=True):
+    number: int
+    description: str
+    image: str
+    similarity: float | None
+    gc: float | None
+
+
+def triplet_rows(claims: Sequence[JudgedClaim], reference: Reference | None) -> list[TripletRow]:
+    """Tri-HE's triplets, with what the scene graph makes of each where there is one."""
+    graph = SceneGraph(reference.triplets, reference.objects) if reference and reference.triplets else None
+    found = []
+    for claim in claims:
+        if (parts := triplet_of(claim)) is not None:
+            found.append(
+                TripletRow(
+                    parts=parts,
+                    decision=claim.decision,
+                    wrong=blamed(claim) or "",
+                    graph=graph.judge(parts).value if graph is not None else "",
+                )
+            )
+    return found
+
+
+def match_rows(judged: ClaimsMatched, reference: Reference | None) -> tuple[list[MatchRow], list[str]]:
+    """What each generated feature was matched with, and objects of the reference that nothing was."""
+    by_claim = {match.claim: match for match in judged.matches}
+    rows = []
+    for at, claim in enumerate(judged.extracted.claims[:MANY]):
+        match = by_claim.get(at)
+        rows.append(
+            MatchRow(
+                text=claim.text,
+                reference=match.reference if match is not None else "",
+                kind=match.kind if match is not None else "",
+            )
+        )
+    covered = {match.reference.casefold() for match in judged.matches}
+    named = reference.objects if reference is not None else ()
+    return rows, [name for name in named if name.casefold() not in covered][:MANY]
+
+
+def step_rows(chain: ChainAdvanced, outcome: ResponseScored | None) -> list[StepRow]:
+    """A chain round by round; `gc` is GC@t where there is an outcome."""
+    values = outcome.values if outcome is not None else {}
+    return [
+        StepRow(
+            number=at,
+            description=step.description,
+            image=step.image,
+            similarity=step.similarity,
+            gc=values.get(f"gc{at}"),
+        )
+        for at, step in enumerate(chain.steps[:MANY], 1)
+    ]
+
+
+def curve(steps: Sequence[StepRow], width: int = 520, height: int = 150) -> Markup:
+    """Similarity and GC@t over the rounds, drawn by the server."""
+    lines = [
+        (name, [(step.number, value) for step in steps if (value := getattr(step, of)) is not None])
+        for name, of in (("similarity", "similarity"), ("gc", "gc"))
+    ]
+    if not any(len(points) > 1 for _, points in lines):
+        return Markup("")
+    last = max(step.number for step in steps)
+    low = min(0.0, *(value for _, points in lines for _, value in points))
+
+    def at(number: int, value: float) -> tuple[float, float]:
+        x = 34 + (width - 44) * (number - 1) / max(1, last - 1)
+        return x, 10 + (height - 34) * (1 - value) / (1 - low)
+
+    drawn = []
+    for level in (1.0, 0.5, 0.0):
+        y = at(1, level)[1]
+        drawn.append(
+            Markup('<line class="rule" x1="34" x2="{}" y1="{:.1f}" y2="{:.1f}"/>').format(width - 10, y, y)
+            + Markup('<text x="28" y="{:.1f}" text-anchor="end">{}</text>').format(y + 4, level)
+        )
+    for name, points in lines:
+        placed_points = " ".join(f"{x:.1f},{y:.1f}" for x, y in (at(*point) for point in points))
+        drawn.append(Markup('<g class="{}"><polyline class="line" points="{}"/>').format(name, placed_points))
+        drawn += [
+            Markup(
+                '<circle class="point" cx="{:.1f}" cy="{:.1f}" r="3"><title>{}: {:.3f}</title></circle>'
+            ).format(*at(number, value), number, value)
+            for number, value in points
+        ]
+        drawn.append(Markup("</g>"))
+    drawn += [
+        Markup('<text x="{:.1f}" y="{}" text-anchor="middle">{}</text>').format(
+            at(step.number, 0)[0], height - 4, step.number
+        )
+        for step in steps
+        if last <= 12 or step.number % (last // 10) == 0
+    ]
+    told = ", ".join(f"{step.similarity:.2f}" for step in steps if step.similarity is not None)
+    return Markup(
+        '<svg class="chart curve" role="img" viewBox="0 0 {} {}" aria-label="Similarity to the first image '
+        'by round: {}">{}</svg>'
+    ).format(width, height, told, Markup("").join(drawn))
+
 
 SIGNS = {Decision.REFUTED: "✗", Decision.SUPPORTED: "✓", Decision.UNDECIDED: "?"}
 
@@ -178,7 +440,7 @@ class AnswerPages:
                 left_out=outcome.left_out if outcome is not None else (),
             ),
             left_out=bool(outcome is not None and outcome.left_out),
-            units=_grey(outcome),
+            units=_analytical(outcome),
             pictures=pictures,
             facts=facts_of(claims, pictures, own),
             more_facts=max(0, len(outcome.claims) - MANY) if outcome is not None else 0,
@@ -281,7 +543,7 @@ def _in_run(found: Answer, run: str, protocol: str) -> str:
     return f"{hit.score:.2f}" if hit.score is not None else hit.outcome
 
 
-def _grey(outcome: ResponseScored | None) -> int:
+def _analytical(outcome: ResponseScored | None) -> int:
     return sum(unit.label == "analytical" for unit in outcome.units) if outcome is not None else 0
 
 

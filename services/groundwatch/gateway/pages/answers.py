@@ -10,14 +10,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from groundwatch.events import DEFAULT_TENANT, LIVE
-from groundwatch.gateway.access.roles import VIEW, VIEW_PAGE
 from groundwatch.gateway.answers.search import AnswerPage
-from groundwatch.gateway.callers import Caller
+from groundwatch.gateway.auth import VIEW, VIEW_PAGE, Caller
 from groundwatch.gateway.core import GatewayCore
-from groundwatch.gateway.http.middleware import caller_of
-from groundwatch.gateway.http.replies import json
-from groundwatch.gateway.http.routing import Route
-from groundwatch.gateway.pages.marking import marked_sentence
+from groundwatch.gateway.http.routing import Route, caller_of, json
+from groundwatch.gateway.pages.answer import marked_sentence
 from groundwatch.gateway.pages.rendering import Pages, address, answer_address
 from groundwatch.gateway.refusals import Refused
 from groundwatch.reporting.answers import (

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from groundwatch.errors import GroundwatchError, UsageError
-from groundwatch.gateway.access.roles import Need
+from groundwatch.gateway.auth import Need
 from groundwatch.gateway.budgets import rules
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.routing import Route

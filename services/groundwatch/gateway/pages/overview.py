@@ -4,12 +4,12 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from groundwatch.gateway.access.roles import Need
+from groundwatch.gateway.auth import Need
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.routing import Route
-from groundwatch.gateway.pages.charts import scale_top
-from groundwatch.gateway.pages.corrections import CorrectedRates
+from groundwatch.gateway.live.corrections import CorrectedRates
 from groundwatch.gateway.pages.rendering import Pages
+from groundwatch.gateway.pages.showing import scale_top
 from groundwatch.keys import digest
 from groundwatch.reporting.alarms import Raised
 from groundwatch.reporting.render import beside_rate

@@ -12,12 +12,9 @@ from starlette.responses import Response
 
 from groundwatch.errors import GroundwatchError
 from groundwatch.events import DEFAULT_TENANT, LIVE
-from groundwatch.gateway.access.roles import Need
-from groundwatch.gateway.callers import Caller
-from groundwatch.gateway.http.middleware import known_caller
-from groundwatch.gateway.http.routing import Route
-from groundwatch.gateway.pages import charts
-from groundwatch.gateway.pages.showing import FILTERS
+from groundwatch.gateway.auth import Caller, Need
+from groundwatch.gateway.http.routing import Route, known_caller
+from groundwatch.gateway.pages.showing import FILTERS, interval_chart, trend_chart
 from groundwatch.gateway.refusals import Refused, refusal_of
 from groundwatch.runtime.delivery.streams import FAULTS
 from groundwatch.runtime.telemetry.logs import logger
@@ -119,8 +116,8 @@ class Pages:
             static=self.static.address,
             address=address,
             answer_address=answer_address,
-            interval_chart=charts.interval_chart,
-            trend_chart=charts.trend_chart,
+            interval_chart=interval_chart,
+            trend_chart=trend_chart,
         )
 
     def render(self, request: Request, name: str, /, *, status: int = 200, **values: Any) -> Response:

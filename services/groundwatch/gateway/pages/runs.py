@@ -11,16 +11,13 @@ from starlette.responses import RedirectResponse, Response
 
 from groundwatch.errors import TransientError, UsageError
 from groundwatch.events import LIVE
-from groundwatch.gateway.access.roles import OPERATE, VIEW, Need
-from groundwatch.gateway.callers import Caller, Filter
+from groundwatch.gateway.auth import OPERATE, VIEW, Caller, Filter, Need
 from groundwatch.gateway.comparing import LIMIT, compare
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.bodies import json_of
-from groundwatch.gateway.http.middleware import caller_of
-from groundwatch.gateway.http.replies import is_json, json
-from groundwatch.gateway.http.routing import Route
-from groundwatch.gateway.pages.charts import scale_top
+from groundwatch.gateway.http.routing import Route, caller_of, is_json, json
 from groundwatch.gateway.pages.rendering import Pages
+from groundwatch.gateway.pages.showing import scale_top
 from groundwatch.gateway.refusals import Refused
 from groundwatch.gateway.replays import Replay, Replays, Wanted
 from groundwatch.reporting.compare.outcomes import Comparison

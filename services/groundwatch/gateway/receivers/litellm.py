@@ -12,16 +12,13 @@ from groundwatch.conversations.conversation import Conversation, Unreadable
 from groundwatch.conversations.litellm import read_call
 from groundwatch.counting import MOST_VALUES, TooLong, count_values, has_more_values
 from groundwatch.errors import UNDECODED
-from groundwatch.gateway.access.roles import SEND
+from groundwatch.gateway.auth import SEND
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.bodies import body_of
-from groundwatch.gateway.http.middleware import caller_of
-from groundwatch.gateway.http.replies import json, problem
-from groundwatch.gateway.http.routing import Route
+from groundwatch.gateway.http.routing import Route, caller_of, json, problem
 from groundwatch.gateway.intake.logged import NOT_LOST
-from groundwatch.gateway.intake.results import Recorded
 from groundwatch.gateway.intake.window import MAX_ERRORS
-from groundwatch.gateway.refusals import Refused, one_line
+from groundwatch.gateway.refusals import Recorded, Refused, one_line
 
 MOST_RECORDS = 10_000
 MOST_TOGETHER = 1_000_000

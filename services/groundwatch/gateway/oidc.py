@@ -20,8 +20,7 @@ from joserfc.errors import InvalidKeyIdError, JoseError
 from joserfc.jwk import KeySet
 
 from groundwatch.errors import TransientError
-from groundwatch.gateway.access.sessions import LoginRefused, OidcAttempt, read_client_secret
-from groundwatch.gateway.callers import LONGEST_NAME, wrong_name
+from groundwatch.gateway.auth import LONGEST_NAME, LoginRefused, OidcAttempt, read_client_secret, wrong_name
 from groundwatch.runtime.settings.login import OidcSettings, is_secure
 from groundwatch.runtime.telemetry.logs import logger
 

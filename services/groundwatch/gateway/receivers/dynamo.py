@@ -17,11 +17,10 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from groundwatch.conversations.conversation import Conversation
 from groundwatch.conversations.openai import read_exchange
 from groundwatch.errors import UNDECODED, GroundwatchError, TransientError, UsageError
-from groundwatch.gateway.callers import Caller
+from groundwatch.gateway.auth import Caller
 from groundwatch.gateway.core import GatewayCore
-from groundwatch.gateway.intake.results import ANSWER_SECONDS
-from groundwatch.gateway.refusals import Refused
-from groundwatch.gateway.serving.consuming import Consuming, Later
+from groundwatch.gateway.receivers.nats import Consuming, Later
+from groundwatch.gateway.refusals import ANSWER_SECONDS, Refused
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.services.tasks import SupervisedTask
 from groundwatch.runtime.settings import NatsSettings

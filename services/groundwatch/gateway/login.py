@@ -7,13 +7,9 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from groundwatch.errors import TransientError
-from groundwatch.gateway.access.access import CALLBACK, Access
-from groundwatch.gateway.access.roles import LOGIN, VIEW_PAGE
-from groundwatch.gateway.access.sessions import LoginRefused, OidcAttempt, Session
+from groundwatch.gateway.auth import CALLBACK, LOGIN, VIEW_PAGE, Access, LoginRefused, OidcAttempt, Session
 from groundwatch.gateway.http.bodies import form_of
-from groundwatch.gateway.http.middleware import FORM, known_caller
-from groundwatch.gateway.http.replies import READING, media_type, when_refused
-from groundwatch.gateway.http.routing import Route
+from groundwatch.gateway.http.routing import FORM, READING, Route, known_caller, media_type, when_refused
 from groundwatch.gateway.pages.rendering import Pages
 from groundwatch.gateway.refusals import Refused
 from groundwatch.runtime.settings.login import LoginSettings

@@ -1,0 +1,555 @@
+"""Who calls, over HTTP and gRPC alike, and what they may: tokens, sessions of people, roles.
+
+A viewer reads, a reviewer also gives opinions, an operator may do everything, and a sender sends and nothing
+else. A tenant's run is kept under its name and a mark of the tenant, so that a name which another has used
+tells nobody anything: it is neither taken nor found. A session is a signed cookie, and nothing is kept of it
+here: who is in it is looked up with each request, so that a token which is taken out of its file, or a group
+out of the settings, ends its sessions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import os
+import secrets
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast, get_args
+
+import msgspec
+from itsdangerous import BadData, URLSafeSerializer
+
+from groundwatch.errors import SettingsError
+from groundwatch.events import LIVE, ResponseScored
+from groundwatch.gateway.refusals import Refused
+from groundwatch.gateway.replays import Replay
+from groundwatch.keys import digest
+from groundwatch.reporting.compare.outcomes import SaidOutcome
+from groundwatch.runtime.settings.gateway import GatewaySettings
+from groundwatch.runtime.settings.login import ALL, LoginSettings, OidcGroup, OidcSettings, Role, is_loopback
+from groundwatch.runtime.telemetry.logs import logger
+
+if TYPE_CHECKING:
+    from starlette.responses import Response
+
+    from groundwatch.gateway.oidc import OidcProvider
+
+MAY: dict[Role, frozenset[Role]] = {
+    "viewer": frozenset({"viewer"}),
+    "reviewer": frozenset({"viewer", "reviewer"}),
+    "operator": frozenset({"viewer", "reviewer", "operator", "sender"}),
+    "sender": frozenset({"sender"}),
+}
+"""What each role may do: the needs that it meets."""
+
+
+class Need(msgspec.Struct, frozen=True):
+    """What somebody must be: of a role that meets `role`, or nobody in particular.
+
+    `all_tenants` says what it shows of all tenants, which is not for one of them. A `page` is what a link may
+    lead to; who has not logged in is sent to the login.
+    """
+
+    role: Role | Literal["anybody"]
+    all_tenants: str = ""
+    page: bool = False
+
+
+ANYBODY = Need("anybody")
+SEND = Need("sender")
+VIEW = Need("viewer")
+REVIEW = Need("reviewer")
+OPERATE = Need("operator")
+LOGIN = Need("anybody", page=True)
+VIEW_PAGE = Need("viewer", page=True)
+REVIEW_PAGE = Need("reviewer", page=True)
+
+
+LOOK_SECONDS = 1.0
+SHORTEST_TOKEN = 16
+"""Characters of a token: shorter ones are guessed."""
+
+LONGEST_RUN = 48
+"""Characters of a tenant's name for a run: with the mark it is a run's name like any other."""
+
+LONGEST_NAME = 64
+JUDGE = "judge:"
+"""With which the names of models begin that give opinions as people do."""
+
+SETTING = "gateway.tokens_file"
+
+
+class Filter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which responses somebody means; empty matches everything."""
+
+    model: str = ""
+    tenant: str = ""
+    protocol: str = ""
+
+    def covers(self, tenant: str, model: str, protocol: str) -> bool:
+        return self.tenant in ("", tenant) and self.model in ("", model) and self.protocol in ("", protocol)
+
+    def matches(self, event: ResponseScored | SaidOutcome) -> bool:
+        return self.covers(event.tenant, event.model, event.protocol)
+
+
+class Caller(msgspec.Struct, frozen=True):
+    """Who calls: one tenant, or with None somebody who may act for all.
+
+    `peer` is where the call comes from: callers of the same tenant, or else of the same place, wait behind
+    each other. `name` is a person's, or a program's, empty where nobody was asked.
+    """
+
+    only: str | None = None
+    peer: str = ""
+    role: Role = "operator"
+    name: str = ""
+
+    @property
+    def sender(self) -> str:
+        return f"peer {self.peer}" if self.only is None else f"tenant {self.only}"
+
+    def tenant(self, asked: str, field: str = "tenant") -> str:
+        """The tenant that a request is about. Raises `Refused` where it is none of the caller's."""
+        if self.only is None:
+            return asked
+        if asked not in ("", self.only):
+            raise Refused("other_tenant", f"this token is good for tenant '{self.only}' alone", field=field)
+        return self.only
+
+    def tenants(self, asked: Iterable[str]) -> tuple[str, ...]:
+        """The same for a list, where none means all."""
+        return tuple(self.tenant(one, "tenants") for one in asked) or ((self.only,) if self.only else ())
+
+    def owner(self, asked: str, name: str) -> str | Refused:
+        """The tenant whose response `name` is, or its refusal: of many, each ends on its own."""
+        try:
+            return self.tenant(asked)
+        except Refused as error:
+            return error.but(id=name)
+
+    def may(self, role: Role) -> bool:
+        return role in MAY[self.role]
+
+    def meets(self, need: Need) -> bool:
+        try:
+            self.check(need)
+        except Refused:
+            return False
+        return True
+
+    def check(self, need: Need) -> None:
+        """Raises `Refused` where this is not for them."""
+        if need.role == "anybody":
+            return
+        if not self.may(need.role):
+            raise Refused("role", f"this is for the role {need.role}, and not for a {self.role}")
+        if need.all_tenants and self.only is not None:
+            own = f"this token is good for tenant '{self.only}' alone"
+            message = f"{need.all_tenants} is about all tenants, and {own}"
+            raise Refused("all_tenants", message)
+
+    @property
+    def _mark(self) -> str:
+        """What ends the names of this tenant's runs. Who may act for all calls every run by its full name."""
+        return "" if self.only is None else f"-t{digest(self.only)[:12]}"
+
+    def check_run(self, name: str) -> str:
+        """What is wrong with a name for a new run; empty if nothing is, as far as is known here."""
+        if not name:
+            return "is missing: name the new run"
+        if self.only is not None and len(name) > LONGEST_RUN:
+            return f"has {len(name)} characters; at most {LONGEST_RUN} are taken"
+        return ""
+
+    def full_run(self, name: str) -> str:
+        """The run's own name; live traffic, and no name, are everybody's."""
+        return name if name in ("", LIVE) else name + self._mark
+
+    def in_words(self, text: str) -> str:
+        """A run's name, or a sentence with some, as the caller knows them."""
+        return text.replace(self._mark, "") if self._mark else text
+
+    def shown(self, state: Replay) -> Replay:
+        """A replay as the caller knows it."""
+        told = {name: self.in_words(getattr(state, name)) for name in ("run", "source", "reason")}
+        return msgspec.structs.replace(state, **told)
+
+
+EVERYBODY = Caller()
+
+
+class Tokens:
+    """The tokens there are, none without a file. Only their digests are kept."""
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path) if path else None
+        self._callers: dict[bytes, Caller] = {}
+        self._stamp: tuple[int, int] = (0, 0)
+        self._looked = time.monotonic()
+        if self._path is not None:
+            self._read(self._path)
+
+    @property
+    def wanted(self) -> bool:
+        return self._path is not None
+
+    def bearer(self, authorization: str | None) -> Caller:
+        """Who says `Bearer TOKEN`. Raises `Refused` without a token that is known."""
+        kind, _, token = (authorization or "").partition(" ")
+        if kind.lower() != "bearer":
+            raise Refused("unauthenticated", "send a token as 'authorization: Bearer TOKEN'")
+        return self.caller(token.strip())
+
+    def caller(self, token: str) -> Caller:
+        caller = self.by_digest(_digest(token))
+        if caller is None:
+            raise Refused("unauthenticated", "the token is not known here")
+        return caller
+
+    def digest(self, token: str) -> bytes:
+        return _digest(token)
+
+    def digests(self) -> list[bytes]:
+        self._look()
+        return list(self._callers)
+
+    def by_digest(self, digest: bytes) -> Caller | None:
+        self._look()
+        return self._callers.get(digest)
+
+    def _look(self) -> None:
+        """Read the file again when it has changed; one that cannot be read leaves all as it was."""
+        now = time.monotonic()
+        if self._path is None or now - self._looked < LOOK_SECONDS:
+            return
+        self._looked = now
+        try:
+            self._read(self._path)
+        except SettingsError as error:
+            logger.warning("gateway.tokens", error=str(error))
+
+    def _read(self, path: Path) -> None:
+        try:
+            found = path.stat()
+            if (stamp := (found.st_mtime_ns, found.st_ino)) != self._stamp:
+                self._callers = _callers(path, path.read_text("utf-8").splitlines())
+                self._stamp = stamp
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            raise SettingsError(f"setting '{SETTING}': cannot read {path} ({why})") from error
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+
+
+def _callers(path: Path, lines: Sequence[str]) -> dict[bytes, Caller]:
+    """Whose each token is. Raises `SettingsError` naming the line, never the token."""
+    found: dict[bytes, Caller] = {}
+    for number, line in enumerate(lines, 1):
+        parts = line.split()
+        if not parts or parts[0].startswith("#"):
+            continue
+        where = f"setting '{SETTING}': {path}:{number}"
+        if not 2 <= len(parts) <= 4:
+            raise SettingsError(
+                f"{where}: write TENANT TOKEN, or * TOKEN for all tenants; then a role and a name, if any"
+            )
+        tenant, token, role, name = (*parts, *("operator", "")[len(parts) - 2 :])
+        if len(token) < SHORTEST_TOKEN:
+            raise SettingsError(f"{where}: a token needs at least {SHORTEST_TOKEN} characters")
+        if _digest(token) in found:
+            raise SettingsError(f"{where}: this token stands there already")
+        if role not in get_args(Role):
+            raise SettingsError(f"{where}: no role '{role[:64]}': it is one of {', '.join(get_args(Role))}")
+        if name and (wrong := wrong_name(name)):
+            raise SettingsError(f"{where}: the name {wrong}")
+        if role == "reviewer" and not name:
+            raise SettingsError(
+                f"{where}: a reviewer needs a name, or two of them would count as one: write TENANT TOKEN "
+                "reviewer NAME"
+            )
+        only = None if tenant == ALL else tenant
+        name = name or only or "operator"
+        found[_digest(token)] = Caller(only=only, role=cast("Role", role), name=name)
+    if not found:
+        raise SettingsError(f"setting '{SETTING}': {path} has no token: nobody could call")
+    return found
+
+
+def wrong_name(name: str) -> str:
+    """What is wrong with the name of a person or program; empty if nothing is."""
+    if len(name) > LONGEST_NAME:
+        return f"has {len(name)} characters; at most {LONGEST_NAME} are taken"
+    if not name.isprintable() or not name.strip():
+        return "is empty, or has characters that are not shown"
+    if name.startswith(JUDGE):
+        return f"begins with {JUDGE}, as those of models do"
+    return ""
+
+
+SHORTEST_SECRET = 32
+"""Characters of a secret that signs."""
+
+LOGIN_SECONDS = 600.0
+"""So long one has to log in at the provider."""
+
+Kind = Literal["session", "oidc"]
+
+
+class LoginRefused(Exception):
+    """Somebody may not come in; the message says why."""
+
+
+class Session(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody who has come in with a token, of which `token` is the mark, or by a group of the provider."""
+
+    until: float
+    token: str = ""
+    group: str = ""
+    name: str = ""
+
+
+class OidcAttempt(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody who was sent to the provider, and the page that they want to go to."""
+
+    until: float
+    goal: str
+    state: str
+    nonce: str
+    verifier: str
+
+
+Content: TypeAlias = Session | OidcAttempt
+KINDS: dict[type[Any], Kind] = {Session: "session", OidcAttempt: "oidc"}
+
+T = TypeVar("T", Session, OidcAttempt)
+
+
+class Cookies:
+    """Signs and reads what cookies say. Each kind of them is signed apart."""
+
+    def __init__(self, settings: LoginSettings, environment: Mapping[str, str] | None = None) -> None:
+        """Raises `SettingsError` for a secret that is not there or too short."""
+        self._settings = settings
+        self._secret = read_secret(settings, os.environ if environment is None else environment)
+        self._prefix = "__Host-" if settings.secure else ""
+
+    def new_session(self, *, token: str = "", group: str = "", name: str = "") -> Session:
+        until = time.time() + 3600 * self._settings.hours
+        return Session(until=until, token=token, group=group, name=name)
+
+    def new_oidc_attempt(self, goal: str) -> OidcAttempt:
+        state, nonce, verifier = (secrets.token_urlsafe(48) for _ in range(3))
+        until = time.time() + LOGIN_SECONDS
+        return OidcAttempt(until=until, goal=goal, state=state, nonce=nonce, verifier=verifier)
+
+    def read(self, cookies: Mapping[str, str], form: type[T]) -> T | None:
+        """What the cookie of this kind says; None without one that we have signed and that still counts."""
+        kind = KINDS[form]
+        text = cookies.get(self._name(kind))
+        if not text:
+            return None
+        try:
+            content = msgspec.convert(self._serializer(kind).loads(text), form)
+        except (BadData, msgspec.ValidationError):
+            return None
+        return content if time.time() < content.until else None
+
+    def set(self, response: Response, content: Content) -> None:
+        kind = KINDS[type(content)]
+        text = self._serializer(kind).dumps(msgspec.to_builtins(content))
+        assert isinstance(text, str)
+        self._set(response, kind, text, max(0, int(content.until - time.time())))
+
+    def clear(self, response: Response, kind: Kind) -> None:
+        self._set(response, kind, "", 0)
+
+    def mark(self, digest: bytes) -> str:
+        """The mark of a token in cookies, from which nobody learns the token."""
+        return hmac.new(self._secret, b"token\0" + digest, hashlib.sha256).hexdigest()
+
+    def _name(self, kind: Kind) -> str:
+        return f"{self._prefix}groundwatch-{kind}"
+
+    def _set(self, response: Response, kind: Kind, text: str, seconds: int) -> None:
+        response.set_cookie(
+            self._name(kind),
+            text,
+            max_age=seconds,
+            path="/",
+            secure=self._settings.secure,
+            httponly=True,
+            samesite="lax",
+        )
+
+    def _serializer(self, kind: Kind) -> URLSafeSerializer:
+        return URLSafeSerializer(
+            self._secret,
+            salt=f"groundwatch.{kind}",
+            signer_kwargs={"key_derivation": "hmac", "digest_method": hashlib.sha256},
+        )
+
+
+def read_secret(settings: LoginSettings, environment: Mapping[str, str]) -> bytes:
+    """The secret that signs cookies; a new one where none is named."""
+    key, name = named_secret(settings, "cookie_secret")
+    if not name:
+        return secrets.token_bytes(32)
+    secret = secret_of(f"gateway.login.{key}", key, name, environment)
+    if len(secret) < SHORTEST_SECRET:
+        raise SettingsError(
+            f"setting 'gateway.login.{key}': the secret needs at least {SHORTEST_SECRET} characters: "
+            "make one with openssl rand -hex 32"
+        )
+    return secret.encode()
+
+
+def read_client_secret(settings: OidcSettings, environment: Mapping[str, str]) -> str:
+    """The gateway's secret at the provider, empty for a client that has none. Raises `SettingsError`."""
+    key, name = named_secret(settings, "client_secret")
+    return secret_of(f"gateway.login.oidc.{key}", key, name, environment) if name else ""
+
+
+def named_secret(settings: Any, name: str) -> tuple[str, str]:
+    """The key that says where a secret is, and what it says: `NAME_file` or `NAME_env`, or neither."""
+    keys = (f"{name}_file", f"{name}_env")
+    return next(((key, value) for key in keys if (value := getattr(settings, key))), (keys[0], ""))
+
+
+def secret_of(setting: str, key: str, name: str, environment: Mapping[str, str]) -> str:
+    """The secret in the file or variable `name`. Raises `SettingsError`."""
+    if key.endswith("_env"):
+        secret = environment.get(name, "").strip()
+        if not secret:
+            raise SettingsError(f"setting '{setting}': the variable it names is not set or empty")
+        return secret
+    try:
+        secret = Path(name).read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise SettingsError(f"setting '{setting}': cannot read {name} ({why})") from error
+    if not secret:
+        raise SettingsError(f"setting '{setting}': {name} is empty")
+    return secret
+
+
+CALLBACK = "/login/oidc/callback"
+"""Where the provider sends browsers back."""
+
+ELSEWHERE = (
+    "this gateway asks nobody who they are, and so answers its own machine alone: set gateway.tokens_file or "
+    "gateway.login.oidc, or gateway.open = true where whoever reaches it may do everything"
+)
+
+
+class Access:
+    """Everybody whom a gateway knows. Raises `SettingsError` for what its settings name and is not there."""
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        self.tokens = Tokens(settings.tokens_file)
+        self.cookies = Cookies(settings.login)
+        self.oidc = settings.login.oidc
+        self.provider = _provider(settings.login)
+        self._open = settings.open
+        self._host = settings.host
+        self._marks: dict[str, bytes] = {}
+
+    @property
+    def asks(self) -> bool:
+        """Whether anybody is asked who they are."""
+        return self.tokens.wanted or self.oidc is not None
+
+    @property
+    def notes(self) -> list[str]:
+        """That others than this machine reach a gateway which answers none of them."""
+        return [ELSEWHERE] if not (self.asks or self._open or is_loopback(self._host)) else []
+
+    def bearer(self, authorization: str | None, host: str) -> Caller:
+        """Who says `Bearer TOKEN` at `host`. Raises `Refused`."""
+        return self.tokens.bearer(authorization) if self.asks else self.unasked(host)
+
+    def unasked(self, host: str) -> Caller:
+        """Anybody, where nobody is asked. Raises `Refused` for who comes from elsewhere."""
+        if not (self._open or is_loopback(host)):
+            raise Refused("elsewhere", ELSEWHERE)
+        return EVERYBODY
+
+    def in_session(self, cookies: Mapping[str, str]) -> Caller | None:
+        """Who is in the session of a browser, as of now; None for none, or one that has ended."""
+        session = self.cookies.read(cookies, Session)
+        return self.caller_in(session) if session is not None else None
+
+    def caller_in(self, session: Session) -> Caller | None:
+        """Who is in a session, as of now; None where it has ended."""
+        if session.token:
+            caller = self._by_mark(session.token)
+            return caller if caller is not None and caller.may("viewer") else None
+        group = self.group_of(frozenset({session.group}))
+        if group is None or group.name != session.group:
+            return None
+        only = None if group.tenant == ALL else group.tenant
+        return Caller(only=only, role=group.role, name=session.name)
+
+    def log_in(self, token: str) -> Session:
+        """A session of whoever has this token. Raises `Refused`."""
+        caller = self.tokens.caller(token)
+        if not caller.may("viewer"):
+            raise Refused("role", "this token is for sending alone: there is nothing to see with it")
+        digest = self.tokens.digest(token)
+        self._marks[mark := self.cookies.mark(digest)] = digest
+        return self.cookies.new_session(token=mark)
+
+    async def log_in_person(
+        self, attempt: OidcAttempt, *, code: str, state: str, issuer: str | None, error: str
+    ) -> Session:
+        """A session of whom the provider sends back. Raises `LoginRefused`, or `TransientError` when the
+        provider does not answer."""
+        assert self.oidc is not None and self.provider is not None
+        if not hmac.compare_digest(attempt.state.encode(), state.encode("utf-8", "replace")):
+            raise LoginRefused("this is the answer to another login")
+        if issuer not in (None, self.oidc.issuer):
+            raise LoginRefused("this is the answer of another provider")
+        if error or not code:
+            raise LoginRefused(f"the provider says '{error[:100] or 'nothing'}'")
+        person = await self.provider.person(attempt, code)
+        group = self.group_of(person.groups)
+        if group is None:
+            raise LoginRefused("you are in none of the groups that may come in")
+        return self.cookies.new_session(group=group.name, name=person.name)
+
+    def group_of(self, names: frozenset[str]) -> OidcGroup | None:
+        """The first of our groups that has somebody of these in it."""
+        groups = self.oidc.groups if self.oidc is not None else ()
+        return next((group for group in groups if group.name == ALL or group.name in names), None)
+
+    def _by_mark(self, mark: str) -> Caller | None:
+        if mark not in self._marks:
+            self._marks = {self.cookies.mark(digest): digest for digest in self.tokens.digests()}
+        digest = self._marks.get(mark)
+        return None if digest is None else self.tokens.by_digest(digest)
+
+
+def _provider(settings: LoginSettings) -> OidcProvider | None:
+    if settings.oidc is None:
+        return None
+    # Imported only when wanted: few gateways need it.
+    from groundwatch.gateway.oidc import OidcProvider
+
+    return OidcProvider(settings.oidc, settings.url + CALLBACK)
+
+
+def host_of(peer: str) -> str:
+    """The address in what gRPC says of a caller: `ipv4:127.0.0.1:5432`, `ipv6:[::1]:5432`, `unix:…`."""
+    kind, _, rest = peer.partition(":")
+    if kind == "unix":
+        return "localhost"
+    host = rest.rpartition(":")[0].replace("%5B", "").replace("%5D", "").strip("[]")
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        return ""

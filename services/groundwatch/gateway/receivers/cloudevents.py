@@ -1,0 +1,295 @@
+"""CloudEvents as KServe's logger sends them: requests and responses apart, joined when both are there."""
+
+import base64
+import binascii
+import re
+from collections.abc import Mapping
+from typing import Any, Literal
+from urllib.parse import unquote
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from groundwatch.conversations.conversation import Conversation, Unreadable
+from groundwatch.conversations.openai import read_exchange
+from groundwatch.conversations.values import json_of, text_of
+from groundwatch.counting import count_values
+from groundwatch.errors import UNDECODED, TransientError
+from groundwatch.gateway.auth import SEND, Caller
+from groundwatch.gateway.core import GatewayCore
+from groundwatch.gateway.http.bodies import body_of
+from groundwatch.gateway.http.routing import Route, caller_of, check_encoding, json, media_type
+from groundwatch.gateway.intake.logged import INCOMPLETE
+from groundwatch.gateway.receivers.joining import Family, Half, Head, Joiner
+from groundwatch.gateway.refusals import Recorded, Refused, bounded, one_line
+from groundwatch.keys import response_key
+from groundwatch.runtime.delivery.bus import Stored
+from groundwatch.runtime.delivery.streams import FAULTS
+
+STRUCTURED = "application/cloudevents+json"
+BATCH = "application/cloudevents-batch+json"
+LONGEST_ID = 256
+LONGEST_TAG = 256
+MANY = 1_000
+MOST_VALUES = 1_000_000
+
+Side = Literal["request", "response"]
+OTHER = {"request": "response", "response": "request"}
+SIDES: dict[str, Side] = {
+    "org.kubeflow.serving.inference.request": "request",
+    "org.kubeflow.serving.inference.response": "response",
+}
+TAGS = {
+    "inferenceservicename": "inference_service",
+    "namespace": "namespace",
+    "component": "component",
+    "endpoint": "endpoint",
+}
+"""KServe's attributes of an event, and the tags that a response has of them."""
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """A request, or a response to one, that was logged under `id`. `body` is as it travelled."""
+
+    id: str
+    side: Side
+    body: bytes
+    tags: dict[str, str] = {}
+
+
+class _Structured(msgspec.Struct):
+    specversion: str = ""
+    id: str = ""
+    type: str = ""
+    datacontenttype: str = "application/json"
+    data: msgspec.Raw = msgspec.Raw(b"")
+    data_base64: str = ""
+    inferenceservicename: str = ""
+    namespace: str = ""
+    component: str = ""
+    endpoint: str = ""
+
+
+_ONE = msgspec.json.Decoder(_Structured)
+_RAW = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+def read_events(media_type: str, headers: Mapping[str, str], body: bytes) -> list[Event | Refused]:
+    """The events of a request, each read or refused on its own. Raises `Refused` where none can be told."""
+    if media_type == BATCH:
+        if count_values(body, MOST_VALUES) > MOST_VALUES:
+            raise Refused(reason="too_large", message=f"more than {MOST_VALUES:,} values in one batch")
+        try:
+            several = _RAW.decode(body)
+        except UNDECODED as error:
+            raise Refused(reason="malformed", message=f"not a JSON array of events: {error}") from error
+        if len(several) > MANY:
+            raise Refused(
+                reason="too_large", message=f"{len(several)} events; at most {MANY} are taken at once"
+            )
+        return [_structured(bytes(one)) for one in several]
+    if media_type == STRUCTURED:
+        return [_structured(body)]
+    return [_binary(headers, body)]
+
+
+def _binary(headers: Mapping[str, str], body: bytes) -> Event | Refused:
+    """Attributes stand in headers, percent-encoded where they are not ASCII."""
+    said = {name: unquote(headers.get(f"ce-{name}", "")) for name in ("specversion", "id", "type", *TAGS)}
+    return _event(said, body)
+
+
+def _structured(text: bytes) -> Event | Refused:
+    try:
+        event = _ONE.decode(text)
+        body = base64.b64decode(event.data_base64, validate=True) if event.data_base64 else bytes(event.data)
+        if body[:1] == b'"':
+            # Text that is no JSON, such as a stream of events, stands in a string.
+            body = msgspec.json.decode(body, type=str).encode()
+    except (*UNDECODED, binascii.Error) as error:
+        return Refused(reason="malformed", message=f"not an event of CloudEvents 1.0: {error}")
+    return _event({name: getattr(event, name) for name in ("specversion", "id", "type", *TAGS)}, body)
+
+
+def _event(said: Mapping[str, str], body: bytes) -> Event | Refused:
+    name = said["id"]
+    side = SIDES.get(said["type"])
+    if not name or len(name) > LONGEST_ID:
+        message = f"has more than {LONGEST_ID} characters" if name else "is missing: send CloudEvents 1.0"
+        return Refused(reason="invalid", field="ce-id", message=message)
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return Refused(
+            reason="malformed", field="ce-id", message="has a lone surrogate, which is no character"
+        )
+    if said["specversion"] != "1.0":
+        return Refused(reason="invalid", id=name, field="ce-specversion", message="is not 1.0")
+    if side is None:
+        wanted = " or ".join(SIDES)
+        return Refused(reason="invalid", id=name, field="ce-type", message=f"is neither {wanted}")
+    tags = {
+        tag: said[key][:LONGEST_TAG] for key, tag in TAGS.items() if said[key] and said[key].isprintable()
+    }
+    return Event(id=name, side=side, body=body, tags=tags)
+
+
+_IMAGE = re.compile(rb'"data:[^"\\]{4096,}+"')
+_PLACEHOLDER = b'"groundwatch:image_too_large"'
+
+
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """Its other half has not come yet, or both are kept since they cannot be recorded now."""
+
+    id: str
+    status: str = "waiting"
+
+
+Ended = Recorded | Waiting | Refused
+
+
+class Exchanges:
+    """Takes requests and responses; says which of them never had the other."""
+
+    def __init__(self, core: GatewayCore, joiner: Joiner) -> None:
+        self._core = core
+        self._joiner = joiner
+        self._wait = core.settings.cloud_events.wait
+        self._incomplete = dict.fromkeys(OTHER, 0)
+        self._family = joiner.add(
+            Family(
+                source="kserve",
+                whole=_is_whole,
+                read=_read,
+                record=self._record,
+                wait=0.0,
+                timeout=self._wait,
+                crowded=self._wait,
+            )
+        )
+        core.telling.append(self._notes)
+
+    async def take(self, event: Event, caller: Caller, tenant: str) -> Ended:
+        """Keep a half, and record the call if the other one is there."""
+        owner = caller.owner(tenant, event.id)
+        if isinstance(owner, Refused):
+            return self._refused(owner)
+        owner = owner or "default"
+        half = Half(
+            key=response_key(owner, event.id),
+            part=event.side,
+            head=Head(owner, event.id, event.tags),
+            holds=(event.side,),
+            body=event.body,
+        )
+        if len(half.body) > self._core.bounds.line:
+            half = _without_images(half)
+        stored = await self._joiner.keep(self._family, half)
+        if isinstance(stored, Refused) and stored.reason == "too_large":
+            # More than a message of NATS holds: the rest is recorded, and says what it lacks.
+            half = _without_images(half)
+            stored = await self._joiner.keep(self._family, half)
+        if isinstance(stored, Refused):
+            return self._refused(stored)
+        try:
+            async with bounded():
+                if stored is Stored.EXISTED and await self._is_another(half):
+                    message = f"another {event.side} was logged under the id '{event.id}'"
+                    return self._refused(
+                        Refused(id=event.id, reason="conflict", field="ce-id", message=message)
+                    )
+                ended = await self._joiner.join(self._family, half.key, OTHER)
+        except (TransientError, *FAULTS):
+            ended = None
+        # They are stored: whoever sent them need not do it again.
+        if ended is None or (isinstance(ended, Refused) and ended.passing):
+            return Waiting(id=event.id)
+        return ended
+
+    async def _is_another(self, half: Half) -> bool:
+        there = await self._joiner.there(self._family, half.key, half.part)
+        return there is not None and there != half.body
+
+    def _refused(self, refused: Refused) -> Refused:
+        self._core.logged.count("kserve", "refused")
+        return self._core.intake.refuse(refused)
+
+    async def _record(self, call: Conversation | Unreadable, caller: Caller, name: str) -> Recorded | Refused:
+        ended = await self._core.logged.record_acknowledged(call, caller, "kserve", name=name)
+        lost = isinstance(ended, Refused) and not ended.passing
+        if lost and isinstance(call, Unreadable) and call.reason in INCOMPLETE:
+            self._incomplete[OTHER[call.reason.removeprefix("no_")]] += 1
+        return ended
+
+    def _notes(self) -> list[str]:
+        return [
+            f"{count:,} {side}s that KServe logged had no {OTHER[side]} within {self._wait:g} s: its logger "
+            "must have the mode 'all'; what was answered with an error has no response"
+            for side, count in self._incomplete.items()
+            if count
+        ]
+
+
+def _without_images(half: Half) -> Half:
+    """With a placeholder for each image that stands in it."""
+    return msgspec.structs.replace(half, body=_IMAGE.sub(_PLACEHOLDER, half.body))
+
+
+def _is_whole(sides: frozenset[str]) -> bool:
+    return len(sides) == len(OTHER)
+
+
+def _read(head: Head, bodies: Mapping[str, bytes]) -> Conversation | Unreadable:
+    if len(bodies) < len(OTHER):
+        [(side, body)] = bodies.items()
+        held = json_of(body)
+        model = text_of(held.get("model")) if isinstance(held, dict) else ""
+        missing = OTHER[side]
+        return Unreadable(f"no_{missing}", f"the {missing} to this {side} was not logged", head.id, model)
+    call = read_exchange(bodies["request"], bodies["response"], id=head.id)
+    if isinstance(call, Unreadable):
+        return call
+    return msgspec.structs.replace(call, tags=head.tags | call.tags, library="kserve")
+
+
+class CloudEventRoutes:
+    def __init__(self, core: GatewayCore, joiner: Joiner) -> None:
+        self._core = core
+        self._exchanges = Exchanges(core, joiner)
+
+    def routes(self) -> list[Route]:
+        return [Route("/v1/cloudevents", self.post_events, SEND, methods=["POST"])]
+
+    async def post_events(self, request: Request) -> Response:
+        """Take one event, or a batch. 200 and not 202, which KServe's logger takes for an error."""
+        check_encoding(request)
+        kind = media_type(request)
+        try:
+            body = await body_of(request, self._core.settings.logged_calls.max_batch)
+            events = read_events(kind, request.headers, body)
+        except Refused as error:
+            self._core.logged.count("kserve", "refused")
+            self._core.intake.refuse(error)
+            raise
+        caller, tenant = caller_of(request), request.query_params.get("tenant", "")
+        ended: list[Ended] = []
+        for event in events:
+            if isinstance(event, Refused):
+                self._core.logged.count("kserve", "refused")
+                ended.append(self._core.intake.refuse(event))
+            else:
+                ended.append(await self._exchanges.take(event, caller, tenant))
+        if kind == BATCH:
+            return json([_told(one) for one in ended])
+        [one] = ended
+        if isinstance(one, Refused):
+            raise one
+        return json(one)
+
+
+def _told(ended: Ended) -> Any:
+    if not isinstance(ended, Refused):
+        return ended
+    told = {"id": ended.id, "status": "refused", "reason": ended.reason, "field": ended.field}
+    return {name: value for name, value in told.items() if value} | {"error": one_line(ended.message)}
