@@ -6,13 +6,14 @@ import importlib
 import importlib.util
 import re
 import sys
+import tarfile
 from pathlib import Path
 from types import ModuleType
 
 import jsonschema
 import pytest
 import yaml
-from tests.deploy.helm.charts import CHART, LLM, ROOT, closed, named, of_kind, rendered, template
+from tests.deploy.helm.charts import CHART, LLM, ROOT, closed, helm, named, of_kind, rendered, template
 
 from groundwatch.captioning.engines import build as captioning
 from groundwatch.errors import SettingsError
@@ -26,7 +27,6 @@ pytestmark = pytest.mark.slow
 
 RULES = CHART / "files" / "groundwatch.rules.yaml"
 DASHBOARDS = CHART / "files" / "dashboards"
-UPDATE = "run `python deploy/helm/update.py`"
 
 
 @pytest.fixture(scope="module")
@@ -44,11 +44,24 @@ def update() -> ModuleType:
         sys.path.remove(folder)
 
 
-def test_everything_is_up_to_date(update: ModuleType) -> None:
-    wanted = update.wanted()
-    stale = [str(path) for path, text in wanted.items() if not path.is_file() or path.read_text() != text]
-    assert not stale, UPDATE
-    assert {path for path in (CHART / "files").rglob("*") if path.is_file()} <= set(wanted), UPDATE
+def test_the_schema_is_up_to_date(update: ModuleType) -> None:
+    assert update.SCHEMA.read_text() == update.values_schema.rendered(), "run `python deploy/helm/update.py`"
+
+
+def test_a_packaged_chart_carries_rules_and_dashboards(tmp_path: Path) -> None:
+    """In the repository they are links."""
+    done = helm("package", str(CHART), "--destination", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    [path] = tmp_path.glob("*.tgz")
+    carried = {}
+    with tarfile.open(path) as chart:
+        for member in chart:
+            if member.name.startswith("groundwatch/files/") and (file := chart.extractfile(member)):
+                carried[member.name.removeprefix("groundwatch/files/")] = file.read()
+    sources = {"groundwatch.rules.yaml": ROOT / "deploy/prometheus/groundwatch.rules.yaml"}
+    boards = (ROOT / "deploy/grafana/dashboards").glob("*.json")
+    sources |= {f"dashboards/{board.name}": board for board in boards}
+    assert carried == {name: file.read_bytes() for name, file in sources.items()}
 
 
 async def no_image(digest: str) -> bytes:
