@@ -66,7 +66,6 @@ def test_what_was_erased_is_refused_until_it_is_lifted(up, recorded, written, an
         (("--image", "a" * 64, "--tenant", "t"), 2, "belongs to no tenant (--image)"),
         (("--response", "nobody-has-this", "--yes"), 1, "nothing found of response 'nobody-has-this'"),
         (("--response", "nobody-has-this", "--lift"), 1, "has no tombstone"),
-        (("--response", "r", "--store", "/nowhere", "--yes"), 2, "no such folder"),
     ],
 )
 def test_misuse_is_one_line(up, arguments, status, says):

@@ -178,9 +178,7 @@ async def test_everybody_does_their_own_work(
             assert compared
 
             gone = await asyncio.to_thread(
-                type_as,
-                *(ERASE, "admin", "erase", "--tenant", TENANTS[0], "--verify", "--yes"),
-                *("--store", server.auth.parent / "data"),
+                type_as, ERASE, "admin", "erase", "--tenant", TENANTS[0], "--verify", "--yes"
             )
             counts = gone["counts"]
             assert (gone["proof"]["found"], gone["proof"]["unseen"], gone["waiting"]) == ([], [], 0)

@@ -26,7 +26,6 @@ from groundwatch.replay.throttle import LiveTrafficThrottle
 from groundwatch.replay.worker import Replayer
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import read_stream
-from groundwatch.runtime.local.servers import NatsServer
 from groundwatch.runtime.settings import RetentionSettings
 from groundwatch.runtime.settings.reading import judging_sections
 from groundwatch.runtime.stores.cache import keys_of, scope_of
@@ -74,13 +73,13 @@ def several(image: str) -> list[ResponseRecorded]:
 @pytest.mark.parametrize("whole_tenant", [True, False])
 @pytest.mark.slow
 async def test_what_is_being_judged_is_gone_for_good(
-    bus: Bus, clean_streams: None, nats_server: NatsServer, slow_judge: LlmServer, whole_tenant: bool
+    bus: Bus, clean_streams: None, slow_judge: LlmServer, whole_tenant: bool
 ) -> None:
     image = await stored(bus)
     responses = several(image)
     wanted = subject(None, OURS, None) if whole_tenant else subject("r2", OURS, None)
     gone = [one for one in responses if one.tenant == OURS and (whole_tenant or one.id == "r2")]
-    stores = Stores(folder=nats_server.data_dir)
+    stores = Stores()
     async with services(bus, settings_of(slow_judge, "ok:0.3"), Metrics()):
         await record(bus, *responses)
         # Some are in the hands of extraction, some at verification, some judged and in the cache.

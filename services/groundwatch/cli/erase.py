@@ -3,7 +3,6 @@
 import sys
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,7 +10,7 @@ import typer
 from groundwatch.cli.messages import confirmed, print_json, say
 from groundwatch.cli.options import JsonOption, OnServer
 from groundwatch.erasure.erasing import Eraser, Erasure
-from groundwatch.erasure.finding import Stores, Subject, in_index, subject
+from groundwatch.erasure.finding import Stores, Subject, subject
 from groundwatch.erasure.retention import enforce
 from groundwatch.errors import CheckFailed, UsageError
 from groundwatch.runtime.delivery.bus import Bus
@@ -21,10 +20,7 @@ from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.stores import tombstones
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.system.connecting import (
-    STREAMS,
     connected,
-    data_dir,
-    find_running,
     on_bus,
     run,
     with_archive,
@@ -32,8 +28,6 @@ from groundwatch.system.connecting import (
 from groundwatch.terminal import Console
 from groundwatch.times import read_interval
 from groundwatch.topology import ERASE
-
-INDEX = "waiting until the NATS server has written its index anew, at most three minutes …"
 
 
 def _subject(
@@ -49,9 +43,7 @@ def _subject(
 def erase(
     wanted: Annotated[Subject, _subject],
     settings: OnServer,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Prove it: search every store for the subject's bytes.")
-    ] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Prove it: read every store back.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell what would go; change nothing.")] = False,
     lift: Annotated[
         bool, typer.Option("--lift", help="Take the tombstone away: it may be recorded again.")
@@ -60,21 +52,12 @@ def erase(
         float, typer.Option(min=0, help="Seconds to wait for stages that hold something of it.")
     ] = 60.0,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    store: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="The NATS server's store directory, to search its files; that of `groundwatch up` is known.",
-        ),
-    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Erase a response, a tenant or an image from every stream, store, cache, archive and known export.
 
     Exit status 1: there was nothing of it, something is left, or a store could not be reached.
     """
-    if store is not None and not store.is_dir():
-        raise UsageError(f"--store {store}: no such folder")
     if lift:
         if not on_bus(settings, lambda bus: tombstones.lift(bus.js, wanted.kind, wanted.name), ERASE, ERASE):
             raise CheckFailed(f"{wanted.describe()} has no tombstone")
@@ -86,8 +69,7 @@ def erase(
             raise typer.Abort
 
     async def work(bus: Bus) -> Erasure:
-        stores, on_index = _stores(settings, store), lambda: None if as_json else say(INDEX, err=True)
-        eraser = Eraser(bus.js, wanted, stores, wait=wait, on_index=on_index)
+        eraser = Eraser(bus.js, wanted, _stores(settings), wait=wait)
         return await (eraser.look() if dry_run else eraser.erase(verify=verify))
 
     done = on_bus(settings, work, ERASE, ERASE)
@@ -105,9 +87,7 @@ def _check(done: Erasure) -> None:
         )
     if done.proof is not None and not done.proof.holds:
         places = ", ".join(f"{place.store}: {place.where}" for place in done.proof.found[:5])
-        indexed = all(in_index(place) for place in done.proof.found)
-        restart = "; a NATS server that is stopped and started writes its index anew" if indexed else ""
-        raise CheckFailed(f"bytes of {done.what} were found in {places}{restart}")
+        raise CheckFailed(f"{done.what} is still in {places}: erase again")
     if done.unreached:
         raise CheckFailed(f"not everything was reached: {'; '.join(done.unreached)}")
 
@@ -118,24 +98,14 @@ def _show(done: Erasure) -> None:
     if done.known:
         console.print("it had been erased before")
     if (proof := done.proof) is not None:
-        said = "found nothing" if proof.holds else f"found {len(proof.found)} places"
-        console.print(
-            f"a search for {proof.needles:,} byte strings in {len(proof.searched)} stores {said}"
-            + (f"; {proof.shared:,} texts that others say too were left out" if proof.shared else "")
-        )
+        left = "nothing of it is there" if proof.holds else f"{len(proof.found):,} places still have it"
+        console.print(f"read back: {', '.join(proof.searched)}: {left}")
         for one in proof.unseen:
-            console.print(f"not searched: {one}")
-        if proof.unseen:
-            console.print("--store names the NATS server's store directory, to search its files")
+            console.print(f"not read: {one}")
 
 
-def _stores(settings: Settings, store: Path | None) -> Stores:
-    folder = data_dir(settings)
-    running = find_running(settings)
-    here = running is not None and running.nats == settings.nats.url
-    if store is None and here and (folder / STREAMS).is_dir():
-        store = folder / STREAMS
-    return Stores.of(with_archive(settings).archive, store, partitions=settings.nats.partitions)
+def _stores(settings: Settings) -> Stores:
+    return Stores.of(with_archive(settings).archive, partitions=settings.nats.partitions)
 
 
 def retention(
@@ -153,7 +123,7 @@ def retention(
 
 async def _once(settings: Settings, dry_run: bool, as_json: bool) -> None:
     async with connected(settings, ERASE, user=ERASE) as bus:
-        kept = await enforce(bus.js, settings.retention, _stores(settings, None), dry_run=dry_run)
+        kept = await enforce(bus.js, settings.retention, _stores(settings), dry_run=dry_run)
     if as_json:
         print_json(kept)
         return

@@ -11,7 +11,7 @@ import re
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from pathlib import Path
 from typing import Any
 
@@ -19,24 +19,17 @@ import msgspec
 import nats.js.errors
 from nats.js import JetStreamContext
 
-from groundwatch.archive.images import DamagedImage, named_in
+from groundwatch.archive.images import named_in
 from groundwatch.erasure.archived import archived_events, drop_from_archive, rows_in_archive, say_erased
 from groundwatch.erasure.finding import (
-    MOST,
     Found,
-    Needles,
+    Place,
     Proof,
     Stores,
     Subject,
     find,
     held,
-    holds,
-    in_index,
-    names_of,
-    prove,
-    slices,
     still_named,
-    texts_of,
 )
 from groundwatch.erasure.queued import QUEUES, mark_removed
 from groundwatch.errors import UNDECODED, UsageError
@@ -64,20 +57,11 @@ from groundwatch.topology.partitions import kind_of, streams_of_kind
 _DIGEST = re.compile(r"[0-9a-f]{32}")
 
 PAUSE = 0.2
-SAMPLE = 500
-"""Messages of a tenant that the texts of a proof are taken from."""
-
-KEYS = 10_000
-"""Keys of a tenant that a proof looks for."""
-
 TOKENS = 1_000
 """Tokens of the cache that a tombstone remembers."""
 
 SENT = (INTAKE, DEAD, RETRY)
 """Streams of which a message may be a response as it was sent."""
-
-INDEX_SECONDS = 180.0
-"""A nats-server writes the index of a stream's subjects anew every 120 to 150 seconds (2.15.1, measured)."""
 
 
 class Erasure(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,31 +85,18 @@ class Erasure(msgspec.Struct, frozen=True, kw_only=True):
 class Eraser:
     """Erases one subject."""
 
-    def __init__(
-        self,
-        js: JetStreamContext,
-        subject: Subject,
-        stores: Stores,
-        *,
-        wait: float,
-        index_wait: float = INDEX_SECONDS,
-        on_index: Callable[[], None] = lambda: None,
-    ) -> None:
-        """`wait` in seconds, for stages that hold something of the subject; `index_wait` in seconds, for a
-        server to write its indexes anew, which `on_index` is told of once."""
+    def __init__(self, js: JetStreamContext, subject: Subject, stores: Stores, *, wait: float) -> None:
+        """`wait` in seconds, for stages that hold something of the subject."""
         self._js = js
         self._subject = subject
         self._stores = stores
         self._wait = wait
-        self._index_wait = index_wait
-        self._on_index = on_index
         self._counts: Counter[str] = Counter()
         self._keys: set[str] = set()
         self._images: set[str] = set()
         self._responses: dict[str, ResponseRecorded] = {}
         self._mine: set[tuple[str, int]] = set()
-        self._sample: list[Found] = []
-        self._pieces: set[bytes] = set()
+        self._tokens: set[str] = set()
         self._removed: set[str] = set()
         self._unreached: list[str] = []
         self._partitions = stores.partitions
@@ -171,18 +142,16 @@ class Eraser:
             stone = msgspec.structs.replace(stone, images=tuple(sorted({*images, *earlier})))
             await tombstones.write(self._js, stone)
         for sha256 in images:
-            if data := await self._bytes_of(sha256):
-                self._pieces |= slices(data)
             await remove_image(self._js, sha256)
             if self._stores.images is not None:
                 await asyncio.to_thread(self._stores.images.remove, sha256)
         self._removed |= images
         self._counts["images"] += len(images)
-        if cached := cached | self._cached():
-            self._counts["cache"] += await forget_judgements(self._js, cached)
+        self._tokens = cached | self._cached()
+        self._counts["cache"] += await forget_judgements(self._js, self._tokens)
         await self._archive(last)
         await self._ledger.finish()
-        await self._exports()
+        self._counts["export records"] += sum((await self._exports(rewrite_export)).values())
         total = self._counts.total()
         named = {self._subject.image} if self._subject.kind == "image" else set[str]()
         if total or known:
@@ -205,37 +174,26 @@ class Eraser:
         )
 
     async def prove(self) -> Proof:
-        """Search every store. Where the cache's files hold what it had dropped earlier, it is emptied; where
-        nothing but an index of the server's names the subject, the server is given time to write it anew."""
-        proof = await self._prove()
-        if any(place.where.find(CACHE_STREAM) >= 0 for place in proof.found):
-            await empty_cache(self._js)
-            proof = await self._prove()
-        if proof.found and all(in_index(place) for place in proof.found):
-            self._on_index()
-            await self._wait_for_indexes([place.where for place in proof.found])
-            proof = await self._prove()
-        return proof
-
-    async def _wait_for_indexes(self, files: list[str]) -> None:
-        """Return when none of these files has a name of the subject any more, or time is up."""
-        assert self._stores.folder is not None
-        names = names_of(self._subject)
-        deadline = time.monotonic() + self._index_wait
-        while files := [file for file in files if holds(self._stores.folder / file, names)]:
-            if time.monotonic() >= deadline:
-                return
-            await asyncio.sleep(PAUSE)
-
-    async def _prove(self) -> Proof:
-        needles = Needles(
-            names=names_of(self._subject),
-            texts=texts_of(self._subject, self._sample),
-            pieces=sorted(self._pieces)[:MOST],
-            keys=[key.encode() for key in sorted(self._keys)[:KEYS]],
-            images=sorted(self._removed),
-        )
-        return await prove(self._js, needles, self._stores, self._unreached)
+        """Look again wherever it was found, and in every export, as a reader of each store does."""
+        places: list[Place] = []
+        searched = ["streams", CACHE_STREAM, "images"]
+        if self._subject.kind != "image":
+            async for one in find(self._js, self._subject, self._partitions):
+                places.append(Place(store=one.stream, where=f"sequence {one.sequence}"))
+            if self._stores.archive is not None:
+                searched.append(f"archive {self._stores.archive.url}")
+            if rows := await rows_in_archive(self._stores, self._keys, self._tenant):
+                places.append(Place(store="archive", where=f"{rows:,} rows"))
+        for sequence in await judgements(self._js, self._tokens):
+            places.append(Place(store=CACHE_STREAM, where=f"sequence {sequence}"))
+        for sha256 in sorted(self._removed):
+            if await self._is_stored(sha256):
+                places.append(Place(store="images", where=sha256))
+        for file, records in (await self._exports(in_export)).items():
+            searched.append(file)
+            if records:
+                places.append(Place(store="export", where=f"{file}: {records:,} records"))
+        return Proof(searched=tuple(searched), unseen=tuple(self._unreached), found=tuple(places))
 
     async def _find(self) -> list[Found]:
         found: list[Found] = []
@@ -271,8 +229,6 @@ class Eraser:
         self._images |= images_in(one.data)
         if kind_of(one.stream) in SENT:
             self._images |= images_sent(one.data)
-        if one.data and len(self._sample) < SAMPLE:
-            self._sample.append(one)
         if kind_of(one.stream) == RESPONSES and one.key not in self._responses and one.data:
             try:
                 self._responses[one.key] = msgspec.json.decode(one.data, type=ResponseRecorded)
@@ -326,14 +282,6 @@ class Eraser:
         archived = self._stores.images
         return archived is not None and await asyncio.to_thread(archived.has, sha256)
 
-    async def _bytes_of(self, sha256: str) -> bytes:
-        """From the object store or the archive; none where it is damaged there: it goes all the same."""
-        data, archived = await ImageStore(self._js).load_hot(sha256), self._stores.images
-        if data is None and archived is not None:
-            with contextlib.suppress(DamagedImage):
-                data = await asyncio.to_thread(archived.get, sha256)
-        return data or b""
-
     def _cached(self) -> set[str]:
         return cache_tokens(self._responses.values(), self._tenant)
 
@@ -350,24 +298,23 @@ class Eraser:
             keys = {key for key in self._keys if _DIGEST.match(key)}
             self._counts["ids"] += await repeats.forget(self._js, keys)
 
-    async def _exports(self) -> None:
-        try:
-            files = [one async for one in registered(self._js)]
-        except nats.js.errors.NotFoundError:
-            return
-        for file in files:
-            if not file.here:
-                self._unreached.append(f"export {file.path} on {file.host}: run the same command there")
-                continue
-            if not await asyncio.to_thread(Path(file.path).exists):
-                self._unreached.append(f"export {file.path} is not there any more: moved, or deleted")
-                continue
-            try:
-                events, images = await asyncio.to_thread(rewrite_export, Path(file.path), self._subject)
-            except UsageError as error:
-                self._unreached.append(f"export {file.path}: {error}")
-                continue
-            self._counts["export records"] += events + images
+    async def _exports(self, work: Callable[[Path, Subject], int]) -> dict[str, int]:
+        """What `work` says of each export file here; notes those that it does not reach."""
+        records: dict[str, int] = {}
+        self._unreached = []
+        with contextlib.suppress(nats.js.errors.NotFoundError):
+            async for file in registered(self._js):
+                path = Path(file.path)
+                if not file.here:
+                    self._unreached.append(f"export {file.path} on {file.host}: run the same command there")
+                elif not await asyncio.to_thread(path.exists):
+                    self._unreached.append(f"export {file.path} is not there any more: moved, or deleted")
+                else:
+                    try:
+                        records[file.path] = await asyncio.to_thread(work, path, self._subject)
+                    except UsageError as error:
+                        self._unreached.append(f"export {file.path}: {error}")
+        return records
 
 
 def _shown(counts: Counter[str]) -> dict[str, int]:
@@ -429,64 +376,74 @@ def cache_tokens(responses: Iterable[ResponseRecorded], tenant: str = "") -> set
     return {keys_of(one).split(".")[1] for one in responses} | ({scope_of(tenant)} if tenant else set())
 
 
-async def forget_judgements(js: JetStreamContext, wanted: Container[str]) -> int:
-    """Remove what the cache keeps under these tokens."""
-    found = []
-    try:
+async def judgements(js: JetStreamContext, wanted: Set[str]) -> list[int]:
+    """The sequences of what the cache keeps under these tokens."""
+    found: list[int] = []
+    if not wanted:
+        return found
+    with contextlib.suppress(nats.js.errors.NotFoundError):
         async for read in read_stream(
             js, CACHE_STREAM, subjects=(f"$KV.{CACHE_BUCKET}.>",), headers_only=True
         ):
             tokens = read.subject.split(".")[2:]
             if len(tokens) > 1 and (tokens[0] in wanted or tokens[1] in wanted):
                 found.append(read.sequence)
-    except nats.js.errors.NotFoundError:
-        return 0
-    return await overwrite(js, CACHE_STREAM, found)
+    return found
 
 
-async def empty_cache(js: JetStreamContext) -> None:
-    """Drop the whole cache with its files: bytes of entries that age or room had removed go only so."""
-    state = (await js.stream_info(CACHE_STREAM)).state
-    await js.purge_stream(CACHE_STREAM, seq=state.last_seq + 1)
+async def forget_judgements(js: JetStreamContext, wanted: Set[str]) -> int:
+    """Remove what the cache keeps under these tokens."""
+    return await overwrite(js, CACHE_STREAM, await judgements(js, wanted))
 
 
-def rewrite_export(path: Path, subject: Subject) -> tuple[int, int]:
-    """Write an export file anew without the subject's events and images; how many of each were in it.
+def in_export(path: Path, subject: Subject) -> int:
+    """How many events and images of the subject an export file has. Raises `UsageError` for a file that is
+    none of ours."""
+    events, images = _of_subject(path, subject)
+    return events + len(images)
+
+
+def rewrite_export(path: Path, subject: Subject) -> int:
+    """Write an export file anew without the subject's events and images; how many were in it.
 
     Raises `UsageError` for a file that is none of ours or cannot be written; it is then as it was.
     """
-
-    def unwanted(record: Record) -> bool:
-        if subject.kind == "response":
-            return subject.key in record.subject.split(".")
-        return subject.kind == "tenant" and tenant_of(record.data) == subject.tenant
-
-    gone, kept, mine = 0, set[str](), set[str]()
-    for _, part in ExportReader(path).parts():
-        for record in part if isinstance(part, list) else ():
-            if unwanted(record):
-                gone += 1
-                mine |= images_in(record.data)
-            else:
-                kept |= images_in(record.data)
-    without = {subject.image} if subject.kind == "image" else mine - kept
-    present = {part[0] for _, part in ExportReader(path).parts() if isinstance(part, tuple)}
-    removed = len(without & present)
-    if not gone and not removed:
-        return 0, 0
+    gone, without = _of_subject(path, subject)
+    if not gone and not without:
+        return 0
     with replacing(path) as out:
         writer = ExportWriter(out)
         for _, part in ExportReader(path).parts():
             match part:
                 case list():
                     for record in part:
-                        if not unwanted(record):
+                        if not _is_of(record, subject):
                             writer.event(record)
-                case Manifest():
-                    writer.end(
-                        msgspec.structs.replace(part, events=part.events - gone, images=part.images - removed)
-                    )
+                case Manifest(events=events, images=images):
+                    left = {"events": events - gone, "images": images - len(without)}
+                    writer.end(msgspec.structs.replace(part, **left))
                 case sha256, data:
                     if sha256 not in without:
                         writer.image(sha256, data)
-    return gone, removed
+    return gone + len(without)
+
+
+def _of_subject(path: Path, subject: Subject) -> tuple[int, set[str]]:
+    """How many events are the subject's, and the images that nothing else names."""
+    gone, kept, mine, present = 0, set[str](), set[str](), set[str]()
+    for _, part in ExportReader(path).parts():
+        for record in part if isinstance(part, list) else ():
+            if _is_of(record, subject):
+                gone += 1
+                mine |= images_in(record.data)
+            else:
+                kept |= images_in(record.data)
+        if isinstance(part, tuple):
+            present.add(part[0])
+    return gone, ({subject.image} if subject.kind == "image" else mine - kept) & present
+
+
+def _is_of(record: Record, subject: Subject) -> bool:
+    if subject.kind == "response":
+        return subject.key in record.subject.split(".")
+    return subject.kind == "tenant" and tenant_of(record.data) == subject.tenant

@@ -102,7 +102,7 @@ OTHERWISE: dict[str, tuple[str, ...]] = {
         *(f"{API}.{call}.{RETRY}" for call in ("STREAM.INFO", "DIRECT.GET")),
         *(*_reading(_IMAGES), f"{API}.STREAM.MSG.DELETE.{_IMAGES}"),
     ),
-    # It overwrites single messages wherever they lie, and looks for their bytes in every bucket.
+    # It overwrites single messages wherever they lie, and reads every bucket back.
     ERASE: (
         *(f"{API}.STREAM.MSG.DELETE.{name}" for name in ALL_STREAMS),
         *(call for bucket in BUCKETS if bucket.kind == "objects" for call in _reading(bucket.stream)),
