@@ -245,6 +245,7 @@ class LeftOutKind(StrEnum):
 
     REASONING = "reasoning"
     MARK = "mark"
+    CODE = "code"
     LANGUAGE = "language"
     REPETITION = "repetition"
 

@@ -101,8 +101,44 @@ def test_marks_are_no_words(answer: str, said: str, places: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ("A bus.\n\n```python\nprint('a red car')\n```\nA man.", "A bus. A man."),
+        ("- A bus\n  ~~~{.tikz}\n  \\draw (0,0);\n  ~~~\n- A man", "- A bus - A man"),
+        ("````svg\n```\n<svg/>\n````\nA man.", "A man."),
+        ("Here you go:\n```js\nconst cat = 2", "Here you go:"),
+        ("A board says $E = mc^2$ and \\[ \\int_0^1 x \\] here.", "A board says and here."),
+        ("A sum: $$\nx = 3\n$$ and \\(y\\).", "A sum: and ."),
+    ],
+)
+def test_programs_and_formulas_are_not_judged(answer: str, said: str) -> None:
+    assert words(answer) == said
+    assert set(kinds(answer)) == {LeftOutKind.CODE}
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ("There is ~~a church~~ a barn.", "There is a barn."),
+        ("![a blue boat](boat.png) A [red bus](https://example.org/yellow_bus).", "A [red bus] ."),
+    ],
+)
+def test_what_is_struck_out_and_where_links_lead_is_not_said(answer: str, said: str) -> None:
+    assert words(answer) == said
+    assert set(kinds(answer)) == {LeftOutKind.MARK}
+
+
+@pytest.mark.parametrize(
     "answer",
     [
+        '```json\n{"label": "dog"}\n```',
+        "```\nA dog lies here.\n```",
+        "The `code` on the screen.",
+        "It costs $5, the other $10.",
+        "A $20 note and a $50 note.",
+        "$ here and $ there",
+        "Nice view~~ and nice people~~",
+        "A path (./here) is seen.",
         "Values lie in [0, 100].",
         "The clock says 12:30.",
         "a < b and c > d",
@@ -111,7 +147,7 @@ def test_marks_are_no_words(answer: str, said: str, places: str) -> None:
     ],
 )
 def test_what_only_looks_like_a_mark_stays(answer: str) -> None:
-    assert words(answer) == answer
+    assert words(answer) == " ".join(answer.split())
     assert kinds(answer) == []
 
 
@@ -180,6 +216,7 @@ def test_single_words_take_the_language_of_the_prompt(answer: str) -> None:
 
 _PIECES = st.sampled_from(
     ["<think>", "</think>", "<|channel|>", "final", "<|message|>", "<box>", "(1,2),(3,4)", "[1, 2, 3, 4]"]
+    + ["```py\n", "```\n", "$$", "\\[", "\\]", "~~"]
 )
 _WORDS = st.sampled_from(
     ["a dog ", "ein Hund liegt da. ", "狗", "e\u0301", "\u200b", "İ", "okay, the user ", "\n"]
@@ -200,6 +237,7 @@ def test_places_stay_true(answer: str) -> None:
 
 
 HOSTILE = ["$", "and ", "<think>", "</think>", "<", "[", "[1, ", '"', "1 ", "(1,2),", "<|channel|>x", "<a "]
+HOSTILE += ["```\n", "```py\n", "\\[", "\\(x", "$a", "$$a", "~~a", "![", "![a](", "](http:", ">"]
 HOSTILE += ["okay so ", "\n", "a\n", "a b c ", '"bbox": ', "e\u0301\u200b", "| a b c ", "[ ", "- - ", "<|"]
 
 

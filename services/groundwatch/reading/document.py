@@ -1,6 +1,6 @@
 """An answer as a document: what in it is spoken about the image, and what is not.
 
-Reasoning, marks of grounding, foreign languages and loops are left out by blanking: the text keeps its
+Reasoning, program text, marks, foreign languages and loops are left out by blanking: the text keeps its
 length, so that every place in it is a place in the answer. Takes time linear in the answer's length.
 """
 
@@ -97,6 +97,25 @@ _PLACES = (
 )
 _PAIR = rf"[\[(]{_GAP}{_LIST}{_GAP}[\])]"
 
+_WRITTEN = frozenset(
+    ["csv", "html", "json", "markdown", "md", "plaintext", "text", "tsv", "txt", "xml", "yaml", "yml"]
+)
+"""Names of fenced blocks whose words say something of the image; with any other it is a program."""
+# Markdown's fences, also in lists and quotations. By its own pattern: markdown-it-py takes 4 s for 1 MB of
+# short lines, and 30 s for 1 MB of list items, in which no other answer is read.
+_FENCE = re.compile(
+    r"^[ \t>]{0,40}+(?:(?:[-*+]|\d{1,4}+[.)])[ \t]++)?+(`{3,40}+|~{3,40}+)[ \t]*+([^\s`]*+)[^\n`]*+$", re.M
+)
+_FORMULAS = {"\\[": "\\]", "\\(": "\\)", "$$": "$$"}
+_FORMULA = re.compile(r"\\[\[(]|\$\$|(?<![\w$\\])\$(?![\s\d$])[^$\n]{1,200}+(?<=\S)\$(?![\w$])")
+LONGEST_FORMULA = 1_000
+"""Characters between the marks of a formula; what is longer is none."""
+# What is struck out, pictures, and where links lead to.
+_WITHDRAWN = (
+    r"~~(?=[^\s~])[^\n~]{1,400}+~~|!\[[^\[\]\n]{0,200}+\]\([^()\n]{0,200}+\)"
+    r"|(?<=\])\((?:https?:|mailto:|\.{0,2}/)[^()\n]{0,400}+\)"
+)
+
 _ALOUD = re.compile(
     r"\W{0,4}+(?:(?:okay|ok|alright|all right|hmm+|so|well|right|got it|first)\b[,.!]?+\s{0,3}+)*+"
     r"(?:the user|we need to|we are asked|i need to|i have to|i should|i'm asked|my task is"
@@ -121,6 +140,9 @@ def read_document(answer: str) -> Document:
     document = Document(answer=answer, text=answer, cut=cut)
     document = document.without(
         LeftOut(start=start, end=end, kind=LeftOutKind.REASONING) for start, end in reasoning
+    )
+    document = document.without(
+        LeftOut(start=start, end=end, kind=LeftOutKind.CODE) for start, end in _programs(document.text)
     )
     document = document.without(
         LeftOut(start=match.start(), end=match.end(), kind=LeftOutKind.MARK, detail=_numbers(match.group()))
@@ -185,6 +207,7 @@ def _patterns() -> _Patterns:
     mark = "|".join(
         (
             _CHANNEL.pattern,
+            _WITHDRAWN,
             rf"(?:{tag})(?:{_GAP}(?:{_PLACES}|{_PAIR}))?+",
             keyed,
             _PLACES,
@@ -256,6 +279,45 @@ def _aloud(answer: str) -> tuple[list[tuple[int, int]], bool]:
         # An answer in one piece, with a word or two to itself: it ends as an answer does.
         return [], False
     return [(0, len(answer))], True
+
+
+def _programs(text: str) -> Iterator[tuple[int, int]]:
+    """Where fenced blocks hold a program, and formulas stand; a block without an end goes to the text's."""
+    begin: re.Match[str] | None = None
+    at = 0
+    for fence in _FENCE.finditer(text):
+        if begin is None:
+            yield from _formulas(text, at, fence.start())
+            begin = fence
+        elif fence[1].startswith(begin[1]) and not fence[2]:
+            if _holds_program(begin):
+                yield begin.start(), fence.end()
+            begin, at = None, fence.end()
+    if begin is None:
+        yield from _formulas(text, at, len(text))
+    elif _holds_program(begin):
+        yield begin.start(), len(text)
+
+
+def _holds_program(fence: re.Match[str]) -> bool:
+    name = fence[2].strip("{.}").casefold()
+    return bool(name) and name not in _WRITTEN
+
+
+def _formulas(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """What is boxed is the answer, and no formula."""
+    nearest: dict[str, int] = {}
+    while formula := _FORMULA.search(text, start, end):
+        begin, start = formula.span()
+        if mark := _FORMULAS.get(formula.group()):
+            if nearest.get(mark, 0) < start:
+                closed = text.find(mark, start, end)
+                nearest[mark] = closed if closed >= 0 else end
+            if nearest[mark] - start > LONGEST_FORMULA or nearest[mark] == end:
+                continue
+            start = nearest[mark] + len(mark)
+        if "\\boxed" not in text[begin:start]:
+            yield begin, start
 
 
 def _numbers(mark: str) -> str:

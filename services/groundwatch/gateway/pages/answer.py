@@ -61,6 +61,7 @@ STOP = frozenset(
 LEFT_OUT = {
     LeftOutKind.REASONING: "reasoning: not judged",
     LeftOutKind.MARK: "a mark: not judged",
+    LeftOutKind.CODE: "program text or a formula: not judged",
     LeftOutKind.LANGUAGE: "another language: not read",
     LeftOutKind.REPETITION: "said again and again: judged once",
 }
