@@ -215,8 +215,9 @@ def test_single_words_take_the_language_of_the_prompt(answer: str) -> None:
 
 
 _PIECES = st.sampled_from(
-    ["<think>", "</think>", "<|channel|>", "final", "<|message|>", "<box>", "(1,2),(3,4)", "[1, 2, 3, 4]"]
-    + ["```py\n", "```\n", "$$", "\\[", "\\]", "~~"]
+    "<think> </think> <|channel|> final <|message|> <box> (1,2),(3,4) [1,2,3,4] ```py ``` $$ \\[ \\] ~~".split(
+        " "
+    )
 )
 _WORDS = st.sampled_from(
     ["a dog ", "ein Hund liegt da. ", "狗", "e\u0301", "\u200b", "İ", "okay, the user ", "\n"]
