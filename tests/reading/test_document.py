@@ -214,11 +214,17 @@ def test_single_words_take_the_language_of_the_prompt(answer: str) -> None:
     assert keep_languages(document, ENGLISH, "What does the sign say?") == document
 
 
-_PIECES = st.sampled_from(
-    "<think> </think> <|channel|> final <|message|> <box> (1,2),(3,4) [1,2,3,4] ```py ``` $$ \\[ \\] ~~".split(
-        " "
-    )
-)
+_MARKS = [
+    "<think>",
+    "</think>",
+    "<|channel|>",
+    "final",
+    "<|message|>",
+    "<box>",
+    "(1,2),(3,4)",
+    "[1, 2, 3, 4]",
+]
+_PIECES = st.sampled_from([*_MARKS, "```py\n", "```\n", "$$", "\\[", "\\]", "~~"])
 _WORDS = st.sampled_from(
     ["a dog ", "ein Hund liegt da. ", "狗", "e\u0301", "\u200b", "İ", "okay, the user ", "\n"]
 )
