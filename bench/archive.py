@@ -18,8 +18,8 @@ from typing import Any
 CHILD = """
 import json, resource, sys, time
 from groundwatch.archive import table as module
-from groundwatch.archive.archive import Archive
-from groundwatch.archive.rows import Row
+from groundwatch.archive.outcomes import Archive
+from groundwatch.archive.outcomes import Row
 from groundwatch.events import Decision, Judge, JudgedClaim, OutcomeKind, ResponseScored
 
 DAY = 1_772_323_200.0

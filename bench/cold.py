@@ -25,9 +25,9 @@ from typing import Any
 import msgspec
 
 import memory
-from groundwatch.archive.archive import Archive
 from groundwatch.archive.cold import cold_events
 from groundwatch.archive.events import Events
+from groundwatch.archive.outcomes import Archive
 from groundwatch.errors import CheckFailed
 from groundwatch.events import (
     LIVE,

@@ -34,10 +34,10 @@ import pyarrow as pa
 
 import groundwatch
 import query
-from groundwatch.archive.archive import Archive
+from groundwatch.archive.events import SCHEMA as MESSAGES
 from groundwatch.archive.events import Events
-from groundwatch.archive.messages import SCHEMA as MESSAGES
-from groundwatch.archive.store import Change
+from groundwatch.archive.outcomes import Archive
+from groundwatch.archive.table import Change
 from groundwatch.errors import CheckFailed
 from groundwatch.events import OutcomeKind, ResponseRecorded, ResponseScored
 from groundwatch.keys import response_key

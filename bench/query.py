@@ -19,10 +19,9 @@ import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from groundwatch.archive.archive import Archive
+from groundwatch.archive.outcomes import CLAIM_FIELDS, CLAIMS, SCHEMA, Archive, nested
 from groundwatch.archive.query import Session, break_down
-from groundwatch.archive.rows import CLAIM_FIELDS, CLAIMS, SCHEMA, nested
-from groundwatch.archive.store import Change
+from groundwatch.archive.table import Change
 from groundwatch.reporting.breakdown import Breakdown
 
 CATEGORIES = ("entity", "relation", "color", "count", "action", "other")

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from groundwatch.archive.archive import Archive
-from groundwatch.archive.rows import Row
+from groundwatch.archive.outcomes import Archive, Row
 from groundwatch.events import (
     Box,
     Decision,

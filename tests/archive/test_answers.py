@@ -13,8 +13,7 @@ from tests.archive.conftest import STREAM, add, row
 from tests.support.answers import VERSION_TAGS, expected, hits_of, named, random_outcome, random_query
 
 from groundwatch.archive.answers import ArchivedAnswers, _in_time
-from groundwatch.archive.archive import Archive
-from groundwatch.archive.rows import Row
+from groundwatch.archive.outcomes import Archive, Row
 from groundwatch.archive.table import Erasure
 from groundwatch.reporting.answers import AnswerQuery, TooSlow
 from groundwatch.runtime.settings import ArchiveSettings

@@ -17,11 +17,10 @@ from tests.ledger.test_incremental import several
 from tests.support.cooling import cool
 
 from groundwatch.archive.answers import ArchivedAnswers
-from groundwatch.archive.archive import Archive
 from groundwatch.archive.cold import ColdEvents
 from groundwatch.archive.images import ArchivedImages, DamagedImage
+from groundwatch.archive.outcomes import Archive, rows_after
 from groundwatch.archive.query import Session
-from groundwatch.archive.rows import rows_after
 from groundwatch.archive.service import ArchiveService
 from groundwatch.archive.store import LostFileError
 from groundwatch.errors import TransientError, UsageError
@@ -63,11 +62,11 @@ def empty(file: Path) -> None:
 
 def data_files(place: Path) -> list[Path]:
     """Of the table of outcomes."""
-    return sorted(place.glob("day=*/*.parquet"))
+    return sorted(place.glob("outcomes/day=*/*.parquet"))
 
 
 def logs(place: Path) -> list[Path]:
-    return sorted((place / "_delta_log").glob("*.json"))
+    return sorted((place / "outcomes" / "_delta_log").glob("*.json"))
 
 
 @pytest.fixture
@@ -127,7 +126,7 @@ def test_a_query_names_the_file_of_the_log_that_is_damaged(place: Path, harm: Ha
 
 
 def test_a_log_that_is_gone_is_no_empty_archive(place: Path) -> None:
-    shutil.rmtree(place / "_delta_log")
+    shutil.rmtree(place / "outcomes" / "_delta_log")
     for file in data_files(place):
         os.utime(file, (0, 0))
     archive = Archive(str(place))
@@ -150,7 +149,7 @@ def test_lookups_name_the_file_and_the_day(place: Path, harm: Harm) -> None:
 
 def test_a_pipe_in_the_folder_holds_up_no_search_for_bytes(place: Path) -> None:
     for name in ("pipe", "_delta_log/pipe", f"{data_files(place)[0].parent.name}/pipe.parquet"):
-        os.mkfifo(place / name)
+        os.mkfifo(place / "outcomes" / name)
     archive = Archive(str(place))
     assert archive.store.search([b"response-3"]) != []
     with Session(archive.snapshot()) as session:

@@ -9,8 +9,7 @@ import pyarrow as pa
 import pytest
 from tests.archive.conftest import DAY, STREAM, outcome
 
-from groundwatch.archive.events import Events
-from groundwatch.archive.messages import Message
+from groundwatch.archive.events import Events, Message
 from groundwatch.archive.service import ArchiveService
 from groundwatch.archive.store import File
 from groundwatch.archive.table import Erasure, due

@@ -13,8 +13,7 @@ import msgspec
 import pytest
 from nats.js import JetStreamContext
 
-from groundwatch.archive.image_cooling import ImageCooling
-from groundwatch.archive.images import ArchivedImages, archived_images
+from groundwatch.archive.images import ArchivedImages, ImageCooling, archived_images
 from groundwatch.archive.service import ArchiveService
 from groundwatch.erasure.erasing import Eraser
 from groundwatch.erasure.finding import Stores, subject
@@ -148,7 +147,7 @@ async def test_an_image_that_is_gone_keeps_nothing_up(bus: Bus, place: ArchiveSe
 async def test_what_is_old_leaves_the_object_store(
     bus: Bus, place: ArchiveSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("groundwatch.archive.image_cooling.TOGETHER", 1)
+    monkeypatch.setattr("groundwatch.archive.images.TOGETHER", 1)
     # The second one nobody has named, or before images were archived.
     named, unnamed = picture(1), picture(2)
     for one in (named, unnamed):
@@ -234,7 +233,7 @@ async def test_an_image_that_is_used_while_it_is_cooled_stays(
         assert await ImageStore(bus.js).has(image.sha256)
         return await overwrite(js, stream, sequences)
 
-    monkeypatch.setattr("groundwatch.archive.image_cooling.overwrite", use_and_remove)
+    monkeypatch.setattr("groundwatch.archive.images.overwrite", use_and_remove)
     assert (await work.cool()).removed == 0
     assert await ImageStore(bus.js).load_hot(image.sha256) == image.data
 
@@ -505,7 +504,7 @@ def test_what_broke_off_goes_with_its_image(place: ArchiveSettings) -> None:
 
 KILLED = """
 import asyncio, os, signal, sys
-from groundwatch.archive import image_cooling
+from groundwatch.archive import images as archived
 from groundwatch.archive.images import ArchivedImages
 from groundwatch.archive.store import Store
 from groundwatch.runtime.delivery import overwriting
@@ -516,7 +515,7 @@ from groundwatch.runtime.stores import images
 from groundwatch.runtime.telemetry.metrics import Metrics
 
 images.GRACE_SECONDS = 0.0
-image_cooling.AT_ONCE = 1
+archived.AT_ONCE = 1
 
 def die(*args):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -543,7 +542,7 @@ def after(count):
 async def main(nats, url, moment, *names):
     bus = Bus(NatsSettings(url=nats), name="archive")
     await bus.connect()
-    work = image_cooling.ImageCooling(bus, ArchiveSettings(url=url, hot_days=1e-9), Metrics())
+    work = archived.ImageCooling(bus, ArchiveSettings(url=url, hot_days=1e-9), Metrics())
     match moment:
         case "half written":
             Store.sync = half

@@ -8,7 +8,7 @@ import pytest
 from tests.archive.conftest import DAY, STREAM, add, row, rows
 from tests.support.breakdown import break_down_events
 
-from groundwatch.archive.archive import Archive
+from groundwatch.archive.outcomes import Archive
 from groundwatch.archive.query import Session, Tail, break_down
 from groundwatch.errors import UsageError
 from groundwatch.events import OutcomeKind
@@ -80,7 +80,7 @@ def test_files_of_other_days_are_not_opened(archive, tmp_path):
     snapshot = archive.snapshot()
     for file in snapshot.files():
         if file.day != date(2026, 3, 2):
-            (tmp_path / "archive" / file.path).write_bytes(b"not Parquet")
+            (tmp_path / "archive" / "outcomes" / file.path).write_bytes(b"not Parquet")
     with Session(snapshot, since=date(2026, 3, 2), until=date(2026, 3, 2)) as session:
         assert session.ask("SELECT DISTINCT day FROM outcomes").rows == [[date(2026, 3, 2)]]
         assert session.ask("SELECT DISTINCT day FROM claims").rows == [[date(2026, 3, 2)]]

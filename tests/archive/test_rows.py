@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.archive.conftest import rows
 
-from groundwatch.archive.rows import to_table
+from groundwatch.archive.outcomes import to_table
 from groundwatch.events import (
     Box,
     Decision,

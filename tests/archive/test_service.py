@@ -8,10 +8,9 @@ import pytest
 import structlog
 from tests.archive.conftest import outcome
 
-from groundwatch.archive.archive import Archive
+from groundwatch.archive.outcomes import Archive, rows_after
 from groundwatch.archive.place import placed
 from groundwatch.archive.query import Session
-from groundwatch.archive.rows import rows_after
 from groundwatch.archive.service import ArchiveService
 from groundwatch.errors import SettingsError
 from groundwatch.events import OutcomeKind

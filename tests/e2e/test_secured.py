@@ -19,8 +19,7 @@ from tests.support.chains import seed_picture
 from tests.support.command_line import CommandLine
 from tests.support.secured import Secured, secured
 
-from groundwatch.archive.image_cooling import ImageCooling
-from groundwatch.archive.images import archived_images
+from groundwatch.archive.images import ImageCooling, archived_images
 from groundwatch.events import AlarmRaised
 from groundwatch.gateway.live.alarms import AlarmPublisher
 from groundwatch.keys import home_of, in_partition, response_key

@@ -11,10 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from groundwatch.archive.archive import Archive
-from groundwatch.archive.events import Events
-from groundwatch.archive.messages import Message
-from groundwatch.archive.rows import row_of
+from groundwatch.archive.events import Events, Message
+from groundwatch.archive.outcomes import Archive, row_of
 from groundwatch.erasure.erasing import Eraser
 from groundwatch.erasure.finding import Stores, subject
 from groundwatch.events import (

@@ -9,7 +9,7 @@ import pytest
 from tests.annotation.conftest import outcome
 from tests.erasure.test_erasing import stores
 
-from groundwatch.archive.messages import Message
+from groundwatch.archive.events import Message
 from groundwatch.erasure.erasing import Eraser
 from groundwatch.erasure.finding import Stores, subject
 from groundwatch.erasure.retention import enforce

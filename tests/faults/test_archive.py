@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 from tests.archive.conftest import DAY, outcome
 
-from groundwatch.archive.archive import Archive
+from groundwatch.archive.outcomes import Archive, row_of
 from groundwatch.archive.query import Session
-from groundwatch.archive.rows import row_of
 from groundwatch.archive.service import ArchiveService
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.outcomes import outgoing

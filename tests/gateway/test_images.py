@@ -12,7 +12,7 @@ import httpx
 import pytest
 from tests.test_image_files import scans
 
-from groundwatch.archive.image_cooling import ImageCooling, needed_in_work
+from groundwatch.archive.images import ImageCooling, needed_in_work
 from groundwatch.erasure.finding import Stores
 from groundwatch.erasure.retention import enforce
 from groundwatch.runtime.settings import ArchiveSettings, RetentionSettings

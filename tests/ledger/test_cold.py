@@ -447,7 +447,7 @@ async def test_an_erasure_during_a_proof_is_no_difference(
 
 
 def _all(place: Path) -> list:
-    from groundwatch.archive.messages import to_reads
+    from groundwatch.archive.events import to_reads
 
     table = Events(str(place)).snapshot().dataset().to_table()
     return to_reads(table)

@@ -8,8 +8,7 @@ import pytest
 from tests.replay.conftest import Replays, outcomes, record, response, settings_of
 from tests.support.llm_server import picture, running
 
-from groundwatch.archive.image_cooling import ImageCooling
-from groundwatch.archive.images import archived_images
+from groundwatch.archive.images import ImageCooling, archived_images
 from groundwatch.models.settings import ChatSettings
 from groundwatch.replay.exports import export
 from groundwatch.replay.results import judgement

@@ -15,9 +15,8 @@ import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
-from groundwatch.archive.archive import Archive
+from groundwatch.archive.outcomes import Archive, Row
 from groundwatch.archive.query import Session, break_down
-from groundwatch.archive.rows import Row
 from groundwatch.errors import FileFormatError, Unscorable
 from groundwatch.events import (
     ChainAdvanced,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from groundwatch.archive.events import Events
-from groundwatch.archive.messages import Message
+from groundwatch.archive.events import Events, Message
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import Read, position_of, read_stream
 

@@ -24,11 +24,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from groundwatch.archive.answer_files import NAMES, complete, present, rows_at, rows_of_key
-from groundwatch.archive.archive import Archive
 from groundwatch.archive.events import Events
-from groundwatch.archive.rows import event_of
-from groundwatch.archive.store import File, LostFileError, Snapshot, Store, plain_errors
+from groundwatch.archive.outcomes import Archive, event_of
+from groundwatch.archive.store import File, LostFileError, Store, plain_errors
+from groundwatch.archive.table import Snapshot
 from groundwatch.archive.word_search import WordSearch
 from groundwatch.errors import TransientError, UsageError
 from groundwatch.events import ResponseScored
@@ -51,6 +50,9 @@ from groundwatch.reporting.answers import (
 )
 from groundwatch.runtime.settings import ArchiveSettings
 from groundwatch.times import moment_of
+
+NAMES = ("run", "tenant", "model", "version", "protocol", "outcome", "reason")
+"""Columns of which each combination is kept once."""
 
 SEARCH_SECONDS = 5.0
 """After which a search is given up."""
@@ -350,7 +352,7 @@ class ArchivedAnswers:
             parquet = pq.ParquetFile(opened)
             place = 0
             for group in range(parquet.num_row_groups):
-                rows = complete(parquet.read_row_group(group, present(parquet, _READ), use_threads=False))
+                rows = parquet.read_row_group(group, _READ, use_threads=False)
                 self._add_names(duck, rows)
                 self._add_pairs(rows)
                 places = pa.array(range(place, place + len(rows)), pa.int32())
@@ -464,3 +466,29 @@ def _in_time(duck: duckdb.DuckDBPyConnection) -> Iterator[None]:
         raise TooSlow("this takes too long: narrow it, by time, model or protocol") from error
     finally:
         timer.cancel()
+
+
+def rows_at(store: Store, file: File, places: Sequence[int]) -> Iterator[pa.Table]:
+    """These rows of a file, row group by row group."""
+    with store.open(file) as opened:
+        parquet = pq.ParquetFile(opened)
+        first = 0
+        for group in range(parquet.num_row_groups):
+            end = first + parquet.metadata.row_group(group).num_rows
+            if inside := [place - first for place in places if first <= place < end]:
+                yield parquet.read_row_group(group, use_threads=False).take(pa.array(inside))
+            first = end
+
+
+def rows_of_key(store: Store, file: File, key: str) -> Iterator[dict[str, Any]]:
+    with store.open(file) as opened:
+        parquet = pq.ParquetFile(opened)
+        for group in range(parquet.num_row_groups):
+            keys = parquet.read_row_group(group, ["key"], use_threads=False)["key"]
+            at = pc.indices_nonzero(pc.equal(keys, key))
+            if len(at):
+                yield from (
+                    parquet.read_row_group(group, ["subject", "time", "data"], use_threads=False)
+                    .take(at)
+                    .to_pylist()
+                )

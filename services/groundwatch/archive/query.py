@@ -19,8 +19,17 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from groundwatch.archive.rows import CLAIM_FIELDS, CLAIMS, DEFAULTS, OUTCOMES, SCHEMA, SHARED, Row, to_table
-from groundwatch.archive.store import File, Snapshot
+from groundwatch.archive.outcomes import (
+    CLAIM_FIELDS,
+    CLAIMS,
+    OUTCOMES,
+    SCHEMA,
+    SHARED,
+    Row,
+    to_table,
+)
+from groundwatch.archive.store import File
+from groundwatch.archive.table import Snapshot
 from groundwatch.errors import UsageError
 from groundwatch.reporting.breakdown import CATEGORY, DIMENSIONS, Breakdown, Group, Sums
 from groundwatch.reporting.figures import Headline, protocol_of
@@ -180,9 +189,8 @@ class Session:
             if archived.store.folder is not None:
                 paths = [str(archived.store.folder / file.path) for file in files]
                 # Files of before a column was there lack it.
-                grown = ", union_by_name = true" if DEFAULTS else ""
-                hive = "hive_partitioning = true, hive_types = {'day': DATE}"
-                source = f"read_parquet({_list(paths)}, {hive}{grown})"
+                options = "union_by_name = true, hive_partitioning = true, hive_types = {'day': DATE}"
+                source = f"read_parquet({_list(paths)}, {options})"
             else:
                 source = "_archived"
                 self._duck.register(source, archived.dataset())
@@ -209,13 +217,9 @@ class Session:
 
 
 def _column(field: pa.Field) -> str:
-    """As queries see it: times without a zone, and what older rows have instead."""
-    name, default = _quoted(field.name), DEFAULTS.get(field.name)
-    if pa.types.is_timestamp(field.type):
-        return f"{name}::TIMESTAMP AS {name}"
-    if default is None:
-        return name
-    return f"coalesce({name}, {_text(default) if isinstance(default, str) else default}) AS {name}"
+    """As queries see it: times without a zone."""
+    name = _quoted(field.name)
+    return f"{name}::TIMESTAMP AS {name}" if pa.types.is_timestamp(field.type) else name
 
 
 def _text(value: str) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from groundwatch.archive.continuity import Continuity
 from groundwatch.archive.cooling import Cooling
-from groundwatch.archive.image_cooling import ImageCooling
+from groundwatch.archive.images import ImageCooling
 from groundwatch.archive.place import SWITCHED_OFF, local_folder, place
 from groundwatch.archive.repeats import IdIndex
 from groundwatch.archive.writer import Memory, Writer, reason_of
@@ -28,10 +28,8 @@ from groundwatch.topology import ARCHIVE, COPIED, OUTCOMES
 from groundwatch.topology.partitions import kind_of, streams_of_kind
 
 if TYPE_CHECKING:
-    from groundwatch.archive.archive import Archive
-    from groundwatch.archive.events import Events
-    from groundwatch.archive.messages import Message
-    from groundwatch.archive.rows import Row
+    from groundwatch.archive.events import Events, Message
+    from groundwatch.archive.outcomes import Archive, Row
 
 MAINTAIN_SECONDS = 60.0
 COOL_SECONDS = 600.0
@@ -211,7 +209,7 @@ class ArchiveService:
 
     def _open_outcomes(self) -> Archive:
         if self._outcomes is None:
-            from groundwatch.archive.archive import Archive
+            from groundwatch.archive.outcomes import Archive
 
             self._outcomes = Archive(
                 self._settings.archive.url,
@@ -236,12 +234,12 @@ class ArchiveService:
 
 
 def _outcome_of(read: Read, created: int) -> Row:
-    from groundwatch.archive.rows import row_of
+    from groundwatch.archive.outcomes import row_of
 
     return row_of(read, created)
 
 
 def _message_of(stream: str, read: Read, created: int) -> Message:
-    from groundwatch.archive.messages import Message
+    from groundwatch.archive.events import Message
 
     return Message(stream=stream, created=created, read=read)

@@ -1,34 +1,23 @@
-"""Where a table of the archive lies: the files below it, in a folder or an object store, its state, and a
-transaction in the making."""
+"""Where a table of the archive lies, or all of it: the files there, in a folder or an object store."""
 
 import errno
 import os
 import re
-import secrets
 import stat
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import date
-from functools import lru_cache
 from typing import Any
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
-from deltalake.transaction import AddAction, RemoveAction
 
-from groundwatch.archive.place import IMAGES, Place, place
-from groundwatch.archive.tables import Row, TableSpec
+from groundwatch.archive.place import Place, place
 from groundwatch.errors import UNDECODED, UsageError
-from groundwatch.keys import digest
 from groundwatch.runtime.security.private_files import make_folders
-from groundwatch.topology import OUTCOMES
 
 LONGEST = 300
 """Characters of what delta-rs says."""
@@ -100,19 +89,10 @@ class Store:
 
     def infos(self, folder: str = "") -> list[pafs.FileInfo]:
         """Every file below a folder, with its size and age."""
-        found = self._entries(folder, recursive=True)
-        return [file for file in found if file.type == pafs.FileType.File]
-
-    def folders(self) -> list[str]:
-        """The folders that lie here; nothing below them is looked at."""
-        found = self._entries("", recursive=False)
-        return sorted(one.path.strip("/") for one in found if one.type == pafs.FileType.Directory)
-
-    def _entries(self, folder: str, *, recursive: bool) -> list[pafs.FileInfo]:
         if self.folder is not None and not self.folder.is_dir():
             return []
-        selector = pafs.FileSelector(folder, recursive=recursive, allow_not_found=True)
-        return list(self.files.get_file_info(selector))
+        selector = pafs.FileSelector(folder, recursive=True, allow_not_found=True)
+        return [file for file in self.files.get_file_info(selector) if file.type == pafs.FileType.File]
 
     def delete(self, names: Iterable[str]) -> None:
         """Those that are there; what cannot be deleted raises."""
@@ -123,23 +103,13 @@ class Store:
     def search(self, needles: Sequence[bytes]) -> list[str]:
         """The files that hold one of these byte strings, in a name, in any value, or as they lie there.
 
-        Parquet is compressed, so its values are read and looked through; other files are as they are. Images
-        are not looked at: each is a file of its own, by its hash.
+        Parquet is compressed, so its values are read and looked through; other files are as they are.
         """
         return [
             name
-            for name in self._searched()
+            for name in self.names()
             if any(needle in name.encode() for needle in needles) or self._holds(name, needles)
         ]
-
-    def _searched(self) -> Iterator[str]:
-        """Every file that is no image."""
-        for entry in self._entries("", recursive=False):
-            name = entry.path.strip("/")
-            if entry.type == pafs.FileType.File:
-                yield name
-            elif entry.type == pafs.FileType.Directory and name != IMAGES:
-                yield from self.names(name)
 
     def _holds(self, name: str, needles: Sequence[bytes]) -> bool:
         with self.files.open_input_file(name) as file:
@@ -286,268 +256,3 @@ def _file_system(place: Place) -> pafs.FileSystem:
         connect_timeout=5.0,
     )
     return pafs.SubTreeFileSystem(place.url.partition("://")[2], found)
-
-
-class ErasedRows(msgspec.Struct, frozen=True):
-    """What an erasure wants the writer to leave out, by digests: no key and no run stands in the log."""
-
-    stream: int
-    until: int
-    digests: frozenset[str]
-
-    def concern(self, row: Row) -> bool:
-        if row.created != self.stream or row.sequence > self.until:
-            return False
-        return key_digest(row.key) in self.digests or run_digest(row.run) in self.digests
-
-
-class Snapshot:
-    """One state of the table, with all its files; an empty one where there is no table yet."""
-
-    def __init__(self, spec: TableSpec, store: Store, table: DeltaTable | None) -> None:
-        self.spec = spec
-        self.store = store
-        self.table = table
-
-    @property
-    def version(self) -> int:
-        """Counts up with every change, from 0; -1 without a table."""
-        return self.table.version() if self.table is not None else -1
-
-    def position(self, created: int, stream: str = OUTCOMES) -> int:
-        """The last sequence of the stream created then that the table has, 0 for none."""
-        if self.table is None:
-            return 0
-        return self.table.transaction_version(self.spec.application(created, stream)) or 0
-
-    def files(self) -> list[File]:
-        if self.table is None:
-            return []
-        created = self.spec.created
-        return [
-            File(
-                path=action["path"],
-                day=action["partition.day"],
-                stream=action.get("partition.stream", ""),
-                rows=action["num_records"],
-                bytes=action["size_bytes"],
-                written=action["modification_time"] / 1e3,
-                first=action["min.sequence"],
-                last=action["max.sequence"],
-                oldest=action[f"min.{created}"],
-                newest=action[f"max.{created}"],
-            )
-            for action in pa.table(self.table.get_add_actions(flatten=True)).to_pylist()
-        ]
-
-    def dataset(self) -> ds.Dataset | None:
-        """All rows. Raises `LostFileError`."""
-        for file in self.files():
-            self.store.check(file)
-        return self.table.to_pyarrow_dataset(filesystem=self.store.files) if self.table is not None else None
-
-    def erased_since(self, version: int) -> Iterator[ErasedRows]:
-        """What the transactions after this version say must not be written any more."""
-        if self.table is not None and self.version > version:
-            for commit in self.table.history(self.version - version):
-                erased = commit.get("erased", [])
-                # Before there was a second table, one stream stood here.
-                yield from msgspec.convert([erased] if isinstance(erased, dict) else erased, list[ErasedRows])
-
-
-def key_digest(key: str) -> str:
-    """What the log says in place of a response's key."""
-    return digest("archive", key)[:32]
-
-
-@lru_cache(maxsize=256)
-def run_digest(run: str) -> str:
-    """What the log says in place of a run's name."""
-    return digest("archive", "run", run)[:32]
-
-
-ROW_GROUP = 16_384
-"""Rows of a row group at most: as many as are held in memory while a file is written."""
-
-GROUP_BYTES = 16 * 1024 * 1024
-"""A group of large rows ends earlier."""
-
-
-class Change:
-    """What is to become of the state `base`; nothing has changed before `commit` returns."""
-
-    def __init__(self, store: Store, base: Snapshot) -> None:
-        self.base = base
-        self.metadata: dict[str, Any] = {}
-        """What the log is to say of it beside."""
-        self._store = store
-        self._adds: list[AddAction] = []
-        self._removes: list[RemoveAction] = []
-        self._transactions: list[Transaction] = []
-
-    def mark(self, name: str, version: int) -> None:
-        """An application transaction of Delta Lake, such as how far a stream is archived."""
-        self._transactions.append(Transaction(name, version))
-
-    def write(
-        self, rows: pa.Table | pa.RecordBatchReader, partition: Mapping[str, str], *, fresh: bool = True
-    ) -> None:
-        """Write one file of a part of the table, durably. `fresh` rows are new to the table."""
-        spec = self.base.spec
-        if isinstance(rows, pa.Table):
-            rows = rows.drop_columns(list(spec.partition)).to_reader(spec.batch)
-        store, folder = self._store, spec.folder_of(partition)
-        path = f"{folder}/{secrets.token_hex(16)}.parquet"
-        # So that it is known even if it gets no further.
-        self._adds.append(AddAction(path, 0, {}, 0, fresh, ""))
-        store.prepare(folder)
-        with (
-            store.files.open_output_stream(path) as file,
-            pq.ParquetWriter(file, rows.schema, compression="zstd", write_page_checksum=True) as writer,
-        ):
-            for group in _groups(rows):
-                writer.write_table(group, row_group_size=len(group))
-        with store.files.open_input_file(path) as file:
-            size, metadata = file.size(), pq.read_metadata(file)
-        self._adds[-1] = AddAction(
-            path=path,
-            size=size,
-            partition_values=dict(partition),
-            modification_time=round(time.time() * 1e3),
-            data_change=fresh,
-            stats=msgspec.json.encode(_statistics(metadata, spec.statistics)).decode(),
-        )
-        store.sync([path])
-
-    def remove(self, file: File, *, data_change: bool = True) -> None:
-        self._removes.append(
-            RemoveAction(
-                file.path,
-                data_change,
-                round(time.time() * 1e3),
-                size=file.bytes,
-                partition_values=dict(file.partition),
-            )
-        )
-
-    def remove_rows(self, files: Iterable[File], unwanted: pc.Expression) -> int:
-        """Replace the files that hold unwanted rows by others without them. How many rows that were."""
-        count = 0
-        for file in files:
-            data = self._read([file])
-            if unwanted_rows := data.count_rows(filter=unwanted):
-                count += unwanted_rows
-                self.remove(file)
-                if unwanted_rows < file.rows:
-                    # Where a value is missing it is not known to be unwanted.
-                    wanted = ~pc.coalesce(unwanted, pa.scalar(False))
-                    self.write(self._reader(data, wanted), file.partition)
-        return count
-
-    def merge(self, files: Sequence[File]) -> None:
-        in_order = sorted(files, key=lambda file: (file.oldest, file.first))
-        self.write(self._reader(self._read(in_order)), files[0].partition, fresh=False)
-        for file in files:
-            self.remove(file, data_change=False)
-
-    def commit(self) -> None:
-        """Make it so. Raises `CommitFailedError` where the state is `base` no more."""
-        table = self.base.table or self._create()
-        with plain_errors(self._store):
-            names = {field.name for field in table.schema().fields}
-            wanted = Schema.from_arrow(self.base.spec.schema).fields
-            if missing := [field for field in wanted if field.name not in names]:
-                table.alter.add_columns(missing, commit_properties=CommitProperties(max_commit_retries=0))
-            version = table.version() + 1
-            table.create_write_transaction(
-                [*self._adds, *self._removes],
-                "append",
-                table.schema(),
-                list(self.base.spec.partition),
-                commit_properties=CommitProperties(
-                    custom_metadata=self.metadata or None,
-                    max_commit_retries=0,
-                    app_transactions=self._transactions or None,
-                ),
-            )
-        self._store.sync([f"_delta_log/{version:020d}.json"])
-
-    def discard(self, state: Snapshot) -> None:
-        """Delete what was written and is not in this state, at once: the disk may be full."""
-        named = {file.path for file in state.files()}
-        for add in self._adds:
-            if add.path not in named:
-                with suppress(OSError):
-                    self._store.delete([add.path])
-
-    def _create(self) -> DeltaTable:
-        self._store.prepare()
-        with plain_errors(self._store):
-            try:
-                return DeltaTable.create(
-                    self._store.address,
-                    Schema.from_arrow(self.base.spec.schema),
-                    partition_by=list(self.base.spec.partition),
-                    configuration={
-                        "delta.dataSkippingStatsColumns": ",".join(self.base.spec.statistics),
-                        "delta.deletedFileRetentionDuration": "interval 1 hours",
-                    },
-                    storage_options=self._store.options,
-                )
-            except DeltaError as error:
-                if DeltaTable.is_deltatable(self._store.address, self._store.options):
-                    raise CommitFailedError("another one has made the table") from error
-                raise
-
-    def _read(self, files: Iterable[File]) -> ds.Dataset:
-        """Rows of these files in the table's present schema; columns that they lack are null."""
-        assert self.base.table is not None
-        files = list(files)
-        for file in files:
-            self._store.check(file)
-        columns = pa.schema(self.base.table.schema().to_arrow())
-        return ds.dataset(
-            [file.path for file in files],
-            schema=pa.schema([field for field in columns if field.name not in self.base.spec.partition]),
-            filesystem=self._store.files,
-            format="parquet",
-        )
-
-    def _reader(self, data: ds.Dataset, wanted: pc.Expression | None = None) -> pa.RecordBatchReader:
-        """Nothing is read ahead: else memory would grow with the number of files."""
-        return data.scanner(
-            filter=wanted,
-            batch_size=self.base.spec.batch,
-            batch_readahead=0,
-            fragment_readahead=0,
-            use_threads=False,
-        ).to_reader()
-
-
-def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """By row groups, so that many small files do not become many small groups."""
-    held: list[pa.RecordBatch] = []
-    for batch in batches:
-        held.append(batch)
-        if sum(map(len, held)) >= ROW_GROUP or sum(one.nbytes for one in held) >= GROUP_BYTES:
-            yield pa.Table.from_batches(held)
-            held = []
-    if held:
-        yield pa.Table.from_batches(held)
-
-
-def _statistics(metadata: pq.FileMetaData, columns: Sequence[str]) -> dict[str, Any]:
-    """As the log holds them, from a file's own: of numbers alone, so that no text stands in the log."""
-    bounds: dict[str, list[int]] = {name: [] for name in columns}
-    for number in range(metadata.num_row_groups):
-        group = metadata.row_group(number)
-        for at in range(group.num_columns):
-            column = group.column(at)
-            if column.path_in_schema in bounds:
-                bounds[column.path_in_schema] += [column.statistics.min, column.statistics.max]
-    return {
-        "numRecords": metadata.num_rows,
-        "minValues": {name: min(values) for name, values in bounds.items()},
-        "maxValues": {name: max(values) for name, values in bounds.items()},
-        "nullCount": dict.fromkeys(columns, 0),
-    }

@@ -2,8 +2,10 @@
 
 Every change is one transaction upon the state that it was made from: when another one came first it is made
 anew. delta-rs offers merging and deletion too, but puts them upon whatever state it finds in the end, and
-writes what a deletion looked for into its log: so files are replaced here. Whoever deletes files that no
-state names commits an empty transaction first: then nobody who has written one of them may yet name it.
+writes what a deletion looked for into its log; its writer has no checksums of pages (of 60 flipped bits 47
+went unnoticed) and leaves files to the operating system: so files are written and replaced here. Its vacuum
+says which files no state names, and deletes those too that a state has just come to name: so an empty
+transaction is committed first, and then nobody who has written one of them may yet name it.
 
 No text of a row stands in the log: statistics are of numbers alone, and an erasure names digests.
 """
@@ -11,35 +13,345 @@ No text of a row stands in the log: statistics are of numbers alone, and an eras
 from __future__ import annotations
 
 import math
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from itertools import groupby
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from deltalake import DeltaTable
-from deltalake.exceptions import CommitFailedError, TableNotFoundError
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction
 
-from groundwatch.archive.store import (
-    Change,
-    ErasedRows,
-    File,
-    LostFileError,
-    Snapshot,
-    Store,
-    key_digest,
-    plain_errors,
-    run_digest,
-)
-from groundwatch.archive.tables import Row, TableSpec
+from groundwatch.archive.store import File, LostFileError, Store, plain_errors
 from groundwatch.errors import TransientError, UsageError
+from groundwatch.keys import digest
 from groundwatch.topology import OUTCOMES
+
+
+class Row(Protocol):
+    """What the archive must know of a row, of whatever table.
+
+    `created` tells when its stream was made, µs since the epoch: one that was made anew counts from 1 again.
+    `supersedes` is the sequence of the message whose place it takes, 0 for none.
+    """
+
+    @property
+    def created(self) -> int: ...
+
+    @property
+    def sequence(self) -> int: ...
+
+    @property
+    def run(self) -> str: ...
+
+    @property
+    def key(self) -> str: ...
+
+    @property
+    def supersedes(self) -> int: ...
+
+
+class TableSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A table as it must be. `name` is its folder below the archive's too; `created` is the column that tells
+    when a row's stream was made. Files lie apart by the columns of `partition`, which the files lack.
+
+    So many rows as `batch` are held in memory while files are rewritten or searched.
+    """
+
+    name: str
+    schema: pa.Schema
+    partition: tuple[str, ...]
+    created: str
+    batch: int
+
+    def application(self, created: int, stream: str = OUTCOMES) -> str:
+        """Whose transactions say how far this stream is archived."""
+        names = (stream, str(created)) if "stream" in self.partition else (str(created),)
+        return "-".join(("groundwatch", self.name, *names))
+
+    @property
+    def statistics(self) -> tuple[str, str]:
+        """Columns whose lowest and highest values stand in the table's log: numbers alone."""
+        return ("sequence", self.created)
+
+    def folder_of(self, partition: Mapping[str, Any]) -> str:
+        """Where the files of one part lie."""
+        return "/".join(f"{name}={partition[name]}" for name in self.partition)
+
+
+class ErasedRows(msgspec.Struct, frozen=True):
+    """What an erasure wants the writer to leave out, by digests: no key and no run stands in the log."""
+
+    stream: int
+    until: int
+    digests: frozenset[str]
+
+    def concern(self, row: Row) -> bool:
+        if row.created != self.stream or row.sequence > self.until:
+            return False
+        return key_digest(row.key) in self.digests or run_digest(row.run) in self.digests
+
+
+class Snapshot:
+    """One state of the table, with all its files; an empty one where there is no table yet."""
+
+    def __init__(self, spec: TableSpec, store: Store, table: DeltaTable | None) -> None:
+        self.spec = spec
+        self.store = store
+        self.table = table
+
+    @property
+    def version(self) -> int:
+        """Counts up with every change, from 0; -1 without a table."""
+        return self.table.version() if self.table is not None else -1
+
+    def position(self, created: int, stream: str = OUTCOMES) -> int:
+        """The last sequence of the stream created then that the table has, 0 for none."""
+        if self.table is None:
+            return 0
+        return self.table.transaction_version(self.spec.application(created, stream)) or 0
+
+    def files(self) -> list[File]:
+        if self.table is None:
+            return []
+        created = self.spec.created
+        return [
+            File(
+                path=action["path"],
+                day=action["partition.day"],
+                stream=action.get("partition.stream", ""),
+                rows=action["num_records"],
+                bytes=action["size_bytes"],
+                written=action["modification_time"] / 1e3,
+                first=action["min.sequence"],
+                last=action["max.sequence"],
+                oldest=action[f"min.{created}"],
+                newest=action[f"max.{created}"],
+            )
+            for action in pa.table(self.table.get_add_actions(flatten=True)).to_pylist()
+        ]
+
+    def dataset(self) -> ds.Dataset | None:
+        """All rows. Raises `LostFileError`."""
+        for file in self.files():
+            self.store.check(file)
+        return self.table.to_pyarrow_dataset(filesystem=self.store.files) if self.table is not None else None
+
+    def erased_since(self, version: int) -> Iterator[ErasedRows]:
+        """What the transactions after this version say must not be written any more."""
+        if self.table is not None and self.version > version:
+            for commit in self.table.history(self.version - version):
+                yield from msgspec.convert(commit.get("erased", []), list[ErasedRows])
+
+
+def key_digest(key: str) -> str:
+    """What the log says in place of a response's key."""
+    return digest("archive", key)[:32]
+
+
+@lru_cache(maxsize=256)
+def run_digest(run: str) -> str:
+    """What the log says in place of a run's name."""
+    return digest("archive", "run", run)[:32]
+
+
+ROW_GROUP = 16_384
+"""Rows of a row group at most: as many as are held in memory while a file is written."""
+
+GROUP_BYTES = 16 * 1024 * 1024
+"""A group of large rows ends earlier."""
+
+
+class Change:
+    """What is to become of the state `base`; nothing has changed before `commit` returns."""
+
+    def __init__(self, store: Store, base: Snapshot) -> None:
+        self.base = base
+        self.metadata: dict[str, Any] = {}
+        """What the log is to say of it beside."""
+        self._store = store
+        self._adds: list[AddAction] = []
+        self._removes: list[RemoveAction] = []
+        self._transactions: list[Transaction] = []
+
+    def mark(self, name: str, version: int) -> None:
+        """An application transaction of Delta Lake, such as how far a stream is archived."""
+        self._transactions.append(Transaction(name, version))
+
+    def write(
+        self, rows: pa.Table | pa.RecordBatchReader, partition: Mapping[str, str], *, fresh: bool = True
+    ) -> None:
+        """Write one file of a part of the table, durably. `fresh` rows are new to the table."""
+        spec = self.base.spec
+        if isinstance(rows, pa.Table):
+            rows = rows.drop_columns(list(spec.partition)).to_reader(spec.batch)
+        store, folder = self._store, spec.folder_of(partition)
+        path = f"{folder}/{secrets.token_hex(16)}.parquet"
+        # So that it is known even if it gets no further.
+        self._adds.append(AddAction(path, 0, {}, 0, fresh, ""))
+        store.prepare(folder)
+        with (
+            store.files.open_output_stream(path) as file,
+            pq.ParquetWriter(file, rows.schema, compression="zstd", write_page_checksum=True) as writer,
+        ):
+            for group in _groups(rows):
+                writer.write_table(group, row_group_size=len(group))
+        with store.files.open_input_file(path) as file:
+            size, metadata = file.size(), pq.read_metadata(file)
+        self._adds[-1] = AddAction(
+            path=path,
+            size=size,
+            partition_values=dict(partition),
+            modification_time=round(time.time() * 1e3),
+            data_change=fresh,
+            stats=msgspec.json.encode(_statistics(metadata, spec.statistics)).decode(),
+        )
+        store.sync([path])
+
+    def remove(self, file: File, *, data_change: bool = True) -> None:
+        self._removes.append(
+            RemoveAction(
+                file.path,
+                data_change,
+                round(time.time() * 1e3),
+                size=file.bytes,
+                partition_values=dict(file.partition),
+            )
+        )
+
+    def remove_rows(self, files: Iterable[File], unwanted: pc.Expression) -> int:
+        """Replace the files that hold unwanted rows by others without them. How many rows that were."""
+        count = 0
+        for file in files:
+            data = self._read([file])
+            if unwanted_rows := data.count_rows(filter=unwanted):
+                count += unwanted_rows
+                self.remove(file)
+                if unwanted_rows < file.rows:
+                    # Where a value is missing it is not known to be unwanted.
+                    wanted = ~pc.coalesce(unwanted, pa.scalar(False))
+                    self.write(self._reader(data, wanted), file.partition)
+        return count
+
+    def merge(self, files: Sequence[File]) -> None:
+        in_order = sorted(files, key=lambda file: (file.oldest, file.first))
+        self.write(self._reader(self._read(in_order)), files[0].partition, fresh=False)
+        for file in files:
+            self.remove(file, data_change=False)
+
+    def commit(self) -> None:
+        """Make it so. Raises `CommitFailedError` where the state is `base` no more."""
+        table = self.base.table or self._create()
+        with plain_errors(self._store):
+            before = table.version()
+            names = {field.name for field in table.schema().fields}
+            wanted = Schema.from_arrow(self.base.spec.schema).fields
+            if missing := [field for field in wanted if field.name not in names]:
+                table.alter.add_columns(missing, commit_properties=CommitProperties(max_commit_retries=0))
+            table.create_write_transaction(
+                [*self._adds, *self._removes],
+                "append",
+                table.schema(),
+                list(self.base.spec.partition),
+                commit_properties=CommitProperties(
+                    custom_metadata=self.metadata or None,
+                    max_commit_retries=0,
+                    app_transactions=self._transactions or None,
+                ),
+            )
+        versions = range(before + 1, table.version() + 1)
+        self._store.sync([f"_delta_log/{version:020d}.json" for version in versions])
+
+    def discard(self, state: Snapshot) -> None:
+        """Delete what was written and is not in this state, at once: the disk may be full."""
+        named = {file.path for file in state.files()}
+        for add in self._adds:
+            if add.path not in named:
+                with suppress(OSError):
+                    self._store.delete([add.path])
+
+    def _create(self) -> DeltaTable:
+        self._store.prepare()
+        with plain_errors(self._store):
+            try:
+                return DeltaTable.create(
+                    self._store.address,
+                    Schema.from_arrow(self.base.spec.schema),
+                    partition_by=list(self.base.spec.partition),
+                    configuration={
+                        "delta.dataSkippingStatsColumns": ",".join(self.base.spec.statistics),
+                        "delta.deletedFileRetentionDuration": "interval 1 hours",
+                    },
+                    storage_options=self._store.options,
+                )
+            except DeltaError as error:
+                if DeltaTable.is_deltatable(self._store.address, self._store.options):
+                    raise CommitFailedError("another one has made the table") from error
+                raise
+
+    def _read(self, files: Iterable[File]) -> ds.Dataset:
+        """Rows of these files in the table's present schema; columns that they lack are null."""
+        assert self.base.table is not None
+        files = list(files)
+        for file in files:
+            self._store.check(file)
+        columns = pa.schema(self.base.table.schema().to_arrow())
+        return ds.dataset(
+            [file.path for file in files],
+            schema=pa.schema([field for field in columns if field.name not in self.base.spec.partition]),
+            filesystem=self._store.files,
+            format="parquet",
+        )
+
+    def _reader(self, data: ds.Dataset, wanted: pc.Expression | None = None) -> pa.RecordBatchReader:
+        """Nothing is read ahead: else memory would grow with the number of files."""
+        return data.scanner(
+            filter=wanted,
+            batch_size=self.base.spec.batch,
+            batch_readahead=0,
+            fragment_readahead=0,
+            use_threads=False,
+        ).to_reader()
+
+
+def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """By row groups, so that many small files do not become many small groups."""
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        held.append(batch)
+        if sum(map(len, held)) >= ROW_GROUP or sum(one.nbytes for one in held) >= GROUP_BYTES:
+            yield pa.Table.from_batches(held)
+            held = []
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def _statistics(metadata: pq.FileMetaData, columns: Sequence[str]) -> dict[str, Any]:
+    """As the log holds them, from a file's own: of numbers alone, so that no text stands in the log."""
+    bounds: dict[str, list[int]] = {name: [] for name in columns}
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        for at in range(group.num_columns):
+            column = group.column(at)
+            if column.path_in_schema in bounds:
+                bounds[column.path_in_schema] += [column.statistics.min, column.statistics.max]
+    return {
+        "numRecords": metadata.num_rows,
+        "minValues": {name: min(values) for name, values in bounds.items()},
+        "maxValues": {name: max(values) for name, values in bounds.items()},
+        "nullCount": dict.fromkeys(columns, 0),
+    }
+
 
 R = TypeVar("R", bound=Row)
 
@@ -97,7 +409,7 @@ class ArchiveTable(Generic[R]):
         file_bytes: int = 128 * 1024 * 1024,
     ) -> None:
         """`url` is the archive's. Raises `SettingsError` for an address that cannot be."""
-        self.store = Store(url, options, folder=self.spec.folder)
+        self.store = Store(url, options, folder=self.spec.name)
         self.url = self.store.url
         self._merge_files = merge_files
         self._file_bytes = file_bytes
@@ -201,12 +513,11 @@ class ArchiveTable(Generic[R]):
         if self.store.folder is None:
             return
         before = time.time() - GRACE_HOURS * 3_600.0
-        for folder in filter(self.spec.holds, self.store.folders()):
-            if any(info.mtime_ns < before * 1e9 for info in self.store.infos(folder)):
-                raise UsageError(
-                    f"the log of the archive's table at {self.url} is gone, and its files are there: put the "
-                    "folder _delta_log back from the backup"
-                )
+        if any(info.mtime_ns < before * 1e9 for info in self.store.infos()):
+            raise UsageError(
+                f"the log of the archive's table at {self.url} is gone, and its files are there: put the "
+                "folder _delta_log back from the backup"
+            )
 
     def damaged(self) -> Iterator[LostFileError]:
         """Files that are lost or damaged: all of them are read whole."""
@@ -223,7 +534,7 @@ class ArchiveTable(Generic[R]):
         while files := due(self.snapshot().files(), self._merge_files, self._file_bytes):
             merged += self._merge(files)
         if time.monotonic() - self._vacuumed > VACUUM_SECONDS or not self._vacuumed:
-            self._delete_unnamed(GRACE_HOURS)
+            self._vacuum(GRACE_HOURS)
             self._vacuumed = time.monotonic()
         return merged
 
@@ -257,7 +568,7 @@ class ArchiveTable(Generic[R]):
             return bool(removed or change.metadata)
 
         self.change(draft)
-        self._delete_unnamed(0)
+        self._vacuum(0)
         return removed
 
     def change(self, draft: Callable[[Change], bool]) -> bool:
@@ -321,13 +632,14 @@ class ArchiveTable(Generic[R]):
 
         return len(files) if self.change(draft) else 0
 
-    def _delete_unnamed(self, hours: int) -> None:
+    def _vacuum(self, hours: int) -> None:
         """Delete every file of this table that no state of the last `hours` names."""
         for _ in range(ATTEMPTS):
             state = self.snapshot()
             if state.table is None:
                 return
-            unnamed = self._unnamed(state, state.table, hours)
+            with plain_errors(self.store):
+                unnamed = state.table.vacuum(hours, full=True, enforce_retention_duration=False)
             if not unnamed:
                 return
             with suppress(CommitFailedError):
@@ -336,25 +648,6 @@ class ArchiveTable(Generic[R]):
                 self.store.sync(unnamed, folders_only=True)
                 return
         raise TransientError(f"{self.url}: others change the archive faster than we can")
-
-    def _unnamed(self, state: Snapshot, table: DeltaTable, hours: int) -> list[str]:
-        with plain_errors(self.store):
-            replaced, long_replaced = (
-                set(table.vacuum(age, dry_run=True, enforce_retention_duration=False)) for age in (0, hours)
-            )
-        needed = {file.path for file in state.files()} | (replaced - long_replaced)
-        before = time.time() - hours * 3_600.0
-        found = []
-        # What else lies below the archive's address is not this table's.
-        for folder in filter(self.spec.holds, self.store.folders()):
-            for info in self.store.infos(folder):
-                path = info.path.lstrip("/")
-                # The age of a file that was replaced is that of its transaction.
-                if path not in needed and (
-                    path in long_replaced or not hours or info.mtime_ns < before * 1e9
-                ):
-                    found.append(path)
-        return found
 
 
 SETTLED_SECONDS = 3_600.0

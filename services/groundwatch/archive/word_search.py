@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from groundwatch.archive.archive import Archive
+from groundwatch.archive.outcomes import Archive
 from groundwatch.archive.store import File, Store
 from groundwatch.errors import TransientError
 from groundwatch.reporting.answers import AnswerQuery

@@ -27,8 +27,7 @@ from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
-    from groundwatch.archive.table import ArchiveTable
-    from groundwatch.archive.tables import Row
+    from groundwatch.archive.table import ArchiveTable, Row
 
 R = TypeVar("R", bound="Row")
 

@@ -22,7 +22,7 @@ from groundwatch.system.connecting import history, opened_archive, opened_events
 from groundwatch.terminal import Console, Table, box
 
 if TYPE_CHECKING:
-    from groundwatch.archive.archive import Archive
+    from groundwatch.archive.outcomes import Archive
 
 SHOWN = 1_000
 """Rows that the table on the screen has at most."""

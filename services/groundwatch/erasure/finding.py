@@ -31,7 +31,7 @@ from groundwatch.topology.partitions import (
 )
 
 if TYPE_CHECKING:
-    from groundwatch.archive.archive import Archive
+    from groundwatch.archive.outcomes import Archive
     from groundwatch.archive.events import Events
 
 
@@ -267,7 +267,7 @@ class Stores(msgspec.Struct, frozen=True, kw_only=True):
         """With the archive of these settings, where they name one that can be opened here."""
         if settings.url in ("", SWITCHED_OFF) or not installed():
             return cls(partitions=partitions)
-        from groundwatch.archive.archive import Archive
+        from groundwatch.archive.outcomes import Archive
         from groundwatch.archive.events import Events
 
         return cls(

@@ -42,7 +42,7 @@ from groundwatch.topology.partitions import consumers_of, kind_of, streams_of_ki
 
 if TYPE_CHECKING:
     from groundwatch.archive.events import Events
-    from groundwatch.archive.store import Change
+    from groundwatch.archive.table import Change
 
 STREAMS = {
     "responses": topology.RESPONSES,

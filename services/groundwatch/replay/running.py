@@ -145,8 +145,8 @@ async def _drop_from_archive(bus: Bus, name: str, settings: ArchiveSettings, led
     if settings.url in ("", SWITCHED_OFF):
         return
     require()
-    from groundwatch.archive.archive import Archive
     from groundwatch.archive.events import Events
+    from groundwatch.archive.outcomes import Archive
     from groundwatch.archive.table import Erasure
 
     standing = {stream: await position_of(bus.js, stream) for stream, _ in _streams(bus, name)}

@@ -41,8 +41,8 @@ from groundwatch.topology import COMMAND_LINE, OUTCOMES
 from groundwatch.topology.partitions import streams_of_kind
 
 if TYPE_CHECKING:
-    from groundwatch.archive.archive import Archive
     from groundwatch.archive.events import Events
+    from groundwatch.archive.outcomes import Archive
     from groundwatch.archive.query import Session
 
 
@@ -209,7 +209,7 @@ def opened_archive(settings: Settings) -> Archive | None:
     url = placed(settings, data_dir(settings)).archive.url
     if not url:
         return None
-    from groundwatch.archive.archive import Archive
+    from groundwatch.archive.outcomes import Archive
 
     return Archive(url, settings.archive.options)
 
@@ -236,8 +236,8 @@ async def history(
 ) -> AsyncIterator[Session]:
     """The archive with what is still only in the stream, open for questions."""
     require()
+    from groundwatch.archive.outcomes import rows_after
     from groundwatch.archive.query import Session, Tail
-    from groundwatch.archive.rows import rows_after
 
     archive = None if stream_only else opened_archive(settings)
     if archive_only and archive is None:

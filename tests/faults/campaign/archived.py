@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from groundwatch.archive.archive import Archive
 from groundwatch.archive.events import Events
+from groundwatch.archive.outcomes import Archive
 from groundwatch.runtime.delivery.streams import Position
 from groundwatch.topology import OUTCOMES
 

@@ -20,12 +20,10 @@ from unittest import mock
 import msgspec
 from nats.js import JetStreamContext
 
-from groundwatch.archive.archive import Archive
 from groundwatch.archive.cold import ColdEvents
-from groundwatch.archive.events import Events
-from groundwatch.archive.messages import Message
+from groundwatch.archive.events import Events, Message
+from groundwatch.archive.outcomes import Archive, rows_after
 from groundwatch.archive.query import Session
-from groundwatch.archive.rows import rows_after
 from groundwatch.erasure import erasing, retention
 from groundwatch.erasure.finding import Stores, Subject, subject
 from groundwatch.errors import GroundwatchError
@@ -302,7 +300,7 @@ class Round:
             case "events":
                 files = sorted(self._place.glob("events/stream=*/**/*.parquet"))
             case "outcomes":
-                files = sorted(self._place.glob("day=*/*.parquet"))
+                files = sorted(self._place.glob("outcomes/day=*/*.parquet"))
             case "log":
                 files, harms = sorted(self._place.glob("events/_delta_log/*.json")), harms[1:]
             case _:

@@ -14,7 +14,7 @@ from tests.support.answers import VERSION_TAGS
 from tests.support.cooling import cool
 
 from groundwatch.archive.answers import ArchivedAnswers
-from groundwatch.archive.archive import Archive
+from groundwatch.archive.outcomes import Archive
 from groundwatch.events import Judge, OutcomeKind, ResponseRecorded, ResponseScored
 from groundwatch.gateway.answers.answer import find_answer
 from groundwatch.gateway.answers.search import AnswerSearch

@@ -15,8 +15,7 @@ from tests.partitions.conftest import provisioned
 from tests.support.answers import VERSION_TAGS, expected, named, random_outcome, random_query
 
 from groundwatch.archive.answers import ArchivedAnswers
-from groundwatch.archive.archive import Archive
-from groundwatch.archive.rows import rows_after
+from groundwatch.archive.outcomes import Archive, rows_after
 from groundwatch.gateway.answers.search import AnswerSearch
 from groundwatch.keys import home_of, response_key
 from groundwatch.reporting.answers import AnswerQuery, read_cursor

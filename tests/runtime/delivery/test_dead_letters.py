@@ -13,8 +13,8 @@ from tests.support.cooling import cool
 from tests.support.registering import registered
 
 from groundwatch.archive.cold import cold_events
-from groundwatch.archive.messages import Message
-from groundwatch.archive.rows import row_of
+from groundwatch.archive.events import Message
+from groundwatch.archive.outcomes import row_of
 from groundwatch.errors import GroundwatchError, InputError, TransientError
 from groundwatch.events import (
     REPLACEABLE,

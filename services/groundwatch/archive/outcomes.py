@@ -1,10 +1,9 @@
-"""Outcomes as rows of one Arrow table, and the outcome stream as such rows.
+"""The archive's table of outcomes: one row for each response and protocol, with its claims nested in it.
 
-One row for each response and protocol, with its claims nested in it. What a report needs of the claims stands
-beside them, as sums for each category, so that a report reads no claim.
+What a report needs of the claims stands beside them, as sums for each category, so that a report reads none.
 
-The schema grows by rule: a new column goes to the end, into `DEFAULTS` with what rows written before it have;
-a column never changes its type.
+The schema grows by rule: a new column goes to the end, and rows that were written before have null there; a
+column never changes its type.
 """
 
 from collections import Counter
@@ -16,8 +15,9 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from groundwatch.archive.tables import TableSpec
+from groundwatch.archive.table import ArchiveTable, TableSpec
 from groundwatch.errors import UNDECODED
 from groundwatch.events import (
     Box,
@@ -111,18 +111,13 @@ settings name; `fingerprint` names the set of judges; `weight` is how many respo
 was to be judged with the probability `drawn`; `hedged` has the claims, by their numbers from 0, that the
 answer only guesses."""
 
-OUTCOMES_TABLE = TableSpec(
-    name=OUTCOMES, folder="", schema=SCHEMA, partition=("day",), created="stream", batch=4_096
-)
+OUTCOMES_TABLE = TableSpec(name=OUTCOMES, schema=SCHEMA, partition=("day",), created="stream", batch=4_096)
 
 SHARED = tuple(name for name, _ in _SHARED)
 """Columns that the table of claims has too."""
 
 _CLAIM = list(_CLAIMS.value_type)
 CLAIM_FIELDS = tuple(field.name for field in _CLAIM)
-
-DEFAULTS: dict[str, Any] = {name: [] for name in ("images", "boxes", "hedged", "spans", "left_out")}
-"""What rows have that were written before their column was there."""
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -225,12 +220,10 @@ def to_table(rows: Sequence[Row], version_tags: Sequence[str]) -> pa.Table:
 def event_of(row: Mapping[str, Any]) -> ResponseScored:
     """The outcome of a row, as plain values by column."""
     boxes: dict[int, list[Box]] = {}
-    for box in row.get("boxes") or ():
-        boxes.setdefault(box["claim"], []).append(
-            Box(**{name: box[name] for name in Box.__struct_fields__ if name in box})
-        )
-    hedged = frozenset(row.get("hedged") or ())
-    spans = {one["claim"]: (one["start"], one["end"]) for one in row.get("spans") or ()}
+    for box in row["boxes"] or ():
+        boxes.setdefault(box["claim"], []).append(Box(**{name: box[name] for name in Box.__struct_fields__}))
+    hedged = frozenset(row["hedged"] or ())
+    spans = {one["claim"]: (one["start"], one["end"]) for one in row["spans"] or ()}
     drawn = {"probability": "drawn", "lowest": "drawn_lowest", "stratum": "stratum", "budget": "budget"}
     return ResponseScored(
         **{name: row[name] for name in _AS_IN_EVENT},
@@ -262,11 +255,11 @@ def event_of(row: Mapping[str, Any]) -> ResponseScored:
         ),
         drawn=Drawn(**{name: row[column] for name, column in drawn.items()}),
         tags=dict(row["tags"] or {}),
-        images=tuple(row.get("images") or ()),
+        images=tuple(row["images"] or ()),
         recorded_at=_seconds(row["recorded_at"]),
         scored_at=_seconds(row["scored_at"]),
         partition=partition_of(row["key"]),
-        left_out=tuple(msgspec.convert(row.get("left_out") or (), tuple[LeftOut, ...])),
+        left_out=tuple(msgspec.convert(row["left_out"] or (), tuple[LeftOut, ...])),
     )
 
 
@@ -364,3 +357,27 @@ async def rows_after(
             yield row_of(read, at.created)
         except UNDECODED as error:
             on_unreadable(read, error)
+
+
+class Archive(ArchiveTable[Row]):
+    """The outcomes of an archive, with their claims."""
+
+    spec = OUTCOMES_TABLE
+
+    def __init__(
+        self,
+        url: str,
+        options: Mapping[str, Any] | None = None,
+        *,
+        version_tags: Sequence[str] = ("version",),
+        merge_files: int = 8,
+        file_bytes: int = 128 * 1024 * 1024,
+    ) -> None:
+        super().__init__(url, options, merge_files=merge_files, file_bytes=file_bytes)
+        self._version_tags = version_tags
+
+    def to_table(self, rows: Sequence[Row]) -> pa.Table:
+        return to_table(rows, self._version_tags)
+
+    def count(self, table: pa.Table) -> dict[str, int]:
+        return {OUTCOMES: len(table), CLAIMS: pc.sum(pc.list_value_length(table[CLAIMS])).as_py() or 0}
