@@ -31,8 +31,8 @@ from groundwatch.topology.partitions import (
 )
 
 if TYPE_CHECKING:
-    from groundwatch.archive.outcomes import Archive
     from groundwatch.archive.events import Events
+    from groundwatch.archive.outcomes import Archive
 
 
 OF_A_KEY = {
@@ -267,8 +267,8 @@ class Stores(msgspec.Struct, frozen=True, kw_only=True):
         """With the archive of these settings, where they name one that can be opened here."""
         if settings.url in ("", SWITCHED_OFF) or not installed():
             return cls(partitions=partitions)
-        from groundwatch.archive.outcomes import Archive
         from groundwatch.archive.events import Events
+        from groundwatch.archive.outcomes import Archive
 
         return cls(
             archive=Archive(settings.url, settings.options),
