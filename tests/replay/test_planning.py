@@ -5,13 +5,15 @@ from __future__ import annotations
 import pytest
 from tests.replay.conftest import record, response
 
+from groundwatch.errors import UsageError
 from groundwatch.events import Judge
 from groundwatch.replay import planning
+from groundwatch.replay.planning import find_stretch
 from groundwatch.replay.running import dry_run
 from groundwatch.replay.spec import Spec
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.stores.cache import cache_key
-from groundwatch.topology import CACHE_BUCKET
+from groundwatch.topology import CACHE_BUCKET, RESPONSES
 
 JUDGE = Judge(engine="llm", model="judge")
 
@@ -58,3 +60,15 @@ async def test_of_many_a_sample_is_looked_up(bus, recorded, monkeypatch):
 async def test_without_a_cache_nothing_is_promised(bus, recorded):
     await bus.js.delete_stream(f"KV_{CACHE_BUCKET}")
     assert await told(bus) == (0, 0)
+
+
+async def test_what_left_the_stream_is_told_and_a_first_message_that_never_came_is_not(
+    bus: Bus, recorded: list
+) -> None:
+    spec = Spec(run="new", source="live", stage="extraction", since=1.0)
+    # As a stream is whose disk was full at its first message.
+    await bus.js.delete_msg(RESPONSES, 1)
+    assert (await find_stretch(bus.history, spec)).first == 2
+    await bus.js.delete_msg(RESPONSES, 2)
+    with pytest.raises(UsageError, match="the oldest event that is left"):
+        await find_stretch(bus.history, spec)

@@ -18,10 +18,10 @@ from groundwatch.events import LIVE, OutcomeKind, ResponseScored
 from groundwatch.ledger.balance import Ledger, LostResponses
 from groundwatch.ledger.lines import date_of, day_of, key_hash, pair_hash
 from groundwatch.ledger.reading import AWAY, Ages, Erasures, outcome_of, recorded_of, stones
-from groundwatch.ledger.state import OUTCOME, RECORDED, SKIPPED, Early, Gap, State, Waiting
+from groundwatch.ledger.state import OUTCOME, RECORDED, Early, Gap, State, Waiting
 from groundwatch.runtime.delivery.history import History
 from groundwatch.runtime.delivery.partitioned import PartitionHistory
-from groundwatch.runtime.delivery.streams import Read, position_of, read_stream
+from groundwatch.runtime.delivery.streams import SKIPPED, Read, position_of, read_stream
 from groundwatch.runtime.stores.losses import losses_by_sender
 from groundwatch.runtime.stores.tombstones import Tombstone, tombstone_name
 from groundwatch.topology import (

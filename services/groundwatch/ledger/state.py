@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from groundwatch.ledger.lines import KINDS, Line, day_of, key_hash, pair_hash
+from groundwatch.runtime.delivery.streams import SKIPPED
 
 FORMAT = 1
 
@@ -25,11 +26,6 @@ RECORDED, OUTCOME, ASKED, EXTRACTED, CHAIN, JUDGED = READ = (
 
 DROPPED_DAYS = 2
 """So long an erased pair is remembered: an outcome of it may still come from a stage that had held it."""
-
-
-SKIPPED = 1
-"""A sequence that need never have had a message. A stream that never had one skips it when the disk is full
-as the first comes, and the server is then stopped (nats-server 2.15.1)."""
 
 
 class Waiting(msgspec.Struct, array_like=True, gc=False):

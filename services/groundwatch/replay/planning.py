@@ -27,7 +27,7 @@ from groundwatch.replay.spec import Spec
 from groundwatch.replay.writing import Choosing, Item
 from groundwatch.runtime.delivery.history import History
 from groundwatch.runtime.delivery.partitioned import JoinedHistory
-from groundwatch.runtime.delivery.streams import position_of
+from groundwatch.runtime.delivery.streams import SKIPPED, position_of
 from groundwatch.runtime.stores.cache import keys_in_reach
 from groundwatch.times import shown_moment
 from groundwatch.topology import BUCKETS, CACHE_BUCKET, HEADER_OUTCOME, OUTCOMES, RESPONSES, run_subjects
@@ -132,13 +132,13 @@ async def _find_in(history: History, spec: Spec, stream: str, subjects: str) -> 
             "nothing is provisioned on this server: run groundwatch admin provision first"
         ) from error
     if first > last:
-        if last and spec.since and not spec.allow_gap:
+        if last > SKIPPED and spec.since and not spec.allow_gap:
             raise _gone(spec, "nothing is left of it")
         return Stretch(first, first - 1)
     oldest = await history.next(stream, subjects, first)
     if oldest is None:
         return Stretch(first, first - 1)
-    cut = first > 1
+    cut = first > SKIPPED + 1
     newest = await history.last(stream, subjects)
     # Where the newest one has just gone, the stream's own end is as good.
     first, last = oldest.sequence, newest.sequence if newest is not None else last

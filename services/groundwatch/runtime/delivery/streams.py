@@ -84,6 +84,11 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     labelled: bool = False
 
 
+SKIPPED = 1
+"""A sequence that need never have had a message. A stream that never had one skips it when the disk is full
+as the first comes, and the server is then stopped (nats-server 2.15.1)."""
+
+
 class Batch(msgspec.Struct, frozen=True):
     """Messages in order; `pending` more are in the stream by now.
 
