@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import lru_cache
 
 from tools.reader.notation import Fact, Item, Part
@@ -28,6 +29,15 @@ _ORDER = re.compile(
 )
 
 _OF_THEM = r"(?: of (?:them|these|those|which|whom))?"
+_PREPOSITIONS = frozenset(
+    (
+        *("of", "in", "on", "at", "with", "near", "behind", "from", "to", "by", "for", "under", "next"),
+        *("between", "inside", "beside", "against", "above", "below", "along", "around", "over", "across"),
+        *("into", "who", "that", "which", "whose", "holding", "wearing"),
+    )
+)
+"""Words behind the noun that a name turns on."""
+
 _ONE_PART = re.compile(
     r"(?:one|other|another|first|second|third|fourth|fifth|last|each|every|either|left|right|.* one)"
     + _OF_THEM
@@ -62,6 +72,10 @@ def sentence(fact: Fact) -> str:
     return write(kind, subject, words, names[2] if len(names) > 2 else "", denied=fact.denied)
 
 
+_OF_THE = 5
+"""Words from a part to its whole behind it: "one of the three eggs"."""
+
+
 class _Labels:
     def __init__(self, passage: Passage) -> None:
         self._passage = passage
@@ -76,6 +90,8 @@ class _Labels:
             self._add_statement(fact)
 
     def graph(self) -> Graph:
+        for span in sorted(self._mentions, key=lambda span: span[0] - span[1]):
+            self._shorten(span)
         for span in sorted(self._mentions):
             self._name(span)
         ordered = sorted(self._statements.values(), key=lambda statement: statement.span)
@@ -150,6 +166,43 @@ class _Labels:
         self._names.setdefault((first, last), bare(part.name))
         return first, last
 
+    def _shorten(self, span: Span) -> None:
+        """A mention in which things are named is the thing that it turns on: a word has one label.
+
+        "roof of the house" is the roof where it is a thing, "left wall" the wall, "rows of bushes" the rows
+        where only the bushes are one, "a cat and a dog" both.
+        """
+        first, last = span
+        inside = [
+            at
+            for at, mention in self._mentions.items()
+            if mention.entity and at != span and first <= at[0] and at[1] <= last
+        ]
+        if not inside:
+            return
+        words = [word.text.lower() for word in self._passage.words[first : last + 1]]
+        end = next((at for at, word in enumerate(words) if at and word in _PREPOSITIONS), len(words))
+        head_end = first + end - 1
+        if heads := [at for at in inside if at[1] == head_end]:
+            parts = inside if "and" in words[:end] else [min(heads)]
+        elif end < len(words):
+            parts = [(first, head_end)]
+        else:
+            return
+        mention, name = self._mentions.pop(span), self._names.pop(span)
+        for part in parts:
+            if part not in self._mentions:
+                self._mentions[part] = replace(mention, span=part)
+                self._names[part] = self._own(part) if bare(name) == bare(self._passage.text(span)) else name
+            elif mention.entity and not self._mentions[part].entity:
+                self._mentions[part] = replace(mention, span=part)
+        for key, statement in list(self._statements.items()):
+            for linked in (statement.subjects, statement.objects):
+                if linked.pop(span, None):
+                    linked.update(dict.fromkeys(parts, 1.0))
+            if statement.span == span and statement.kind is Kind.RELATION:
+                self._statements[key] = replace(statement, span=parts[0])
+
     def _own(self, span: Span) -> str:
         return bare(self._passage.text(span))
 
@@ -175,7 +228,8 @@ class _Labels:
             wholes = [
                 at
                 for at in self._mentions
-                if at < span and bare(compose(own, self._names[at], naming)) == wanted
+                if at != span and at[0] <= span[1] + _OF_THE
+                if bare(compose(own, self._names[at], naming)) == wanted
             ]
             if other := self._nearest(span, wholes):
                 mention.naming, mention.other = naming, other

@@ -102,3 +102,55 @@ def test_words_that_stand_for_a_verb_become_it() -> None:
         "There are handles.",
         "The handles are gone.",
     ]
+
+
+OF_THINGS = r"""
+### prose_caption
+P: Describe it.
+A<<
+Icicles hang from the roof of a barn. Rows of bushes stand by the left wall, between a cat and a dog.
+One of the three eggs is broken.
+>>
+F:
+@ Icicles
+e | icicles
+e | roof
+e | barn
+r | icicles | hang from | roof of a barn
+@ Rows
+e | bushes
+e | wall
+r | rows of bushes | stand by | left wall
+@ between
+e | cat
+e | dog
+r | bushes | between | cat and a dog
+@ One of
+e | eggs
+n | three | eggs
+o | broken | one egg{One of the three eggs}
+"""
+
+
+def test_a_thing_that_is_named_within_a_longer_name_is_a_thing() -> None:
+    """A word has one label: the longer name would leave the reader without the roof and the barn."""
+    (item,) = read(OF_THINGS, "x")
+    _, graph = label(item)
+    taken = [at for first, last in graph.mentions for at in range(first, last + 1)]
+    assert len(taken) == len(set(taken))
+    assert set(written(item)) == {
+        "There are icicles.",
+        "The icicles hang from the roof.",
+        "There is a roof.",
+        "There is a barn.",
+        "The rows stand by the wall.",
+        "There are bushes.",
+        "There is a wall.",
+        "The bushes are between the cat.",
+        "The bushes are between the dog.",
+        "There is a cat.",
+        "There is a dog.",
+        "One egg is broken.",
+        "There are three eggs.",
+        "There are eggs.",
+    }
