@@ -246,11 +246,13 @@ def test_places_stay_true(answer: str) -> None:
 HOSTILE = ["$", "and ", "<think>", "</think>", "<", "[", "[1, ", '"', "1 ", "(1,2),", "<|channel|>x", "<a "]
 HOSTILE += ["```\n", "```py\n", "\\[", "\\(x", "$a", "$$a", "~~a", "![", "![a](", "](http:", ">"]
 HOSTILE += ["okay so ", "\n", "a\n", "a b c ", '"bbox": ', "e\u0301\u200b", "| a b c ", "[ ", "- - ", "<|"]
+HOSTILE += [" \n"]
 
 
 @pytest.mark.parametrize("piece", HOSTILE)
 def test_time_is_linear(piece: str) -> None:
     begun = time.process_time()
     read_document(piece * (100_000 // len(piece)))
+    read_document("Okay, the user asks.\n" + piece * (400_000 // len(piece)))
     # A fraction of a second; what takes quadratic time takes minutes.
     assert time.process_time() - begun < 10

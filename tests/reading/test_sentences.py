@@ -116,3 +116,68 @@ def test_words_of_a_relation_bring_no_second_article() -> None:
     relation = Statement(Kind.RELATION, _span(passage, "in the"), {ball: 1.0}, {corner: 1.0})
     graph = Graph({ball: Mention(ball), corner: Mention(corner)}, [relation])
     assert [fact.text for fact in facts_of(passage, graph)] == ["The ball is in the top corner."]
+
+
+def _texts(answer: str, things: list[str], *statements: tuple[Kind, str, str, str, str]) -> list[str]:
+    """What is written of a graph; a statement is (kind, words, subject, object or nothing, form)."""
+    (passage,) = passages("", answer)
+    spans = {words: _span(passage, words) for words in things}
+    graph = Graph(
+        {span: Mention(span) for span in sorted(spans.values())},
+        [
+            Statement(
+                kind,
+                _span(passage, words),
+                {spans[subject]: 1.0},
+                {spans[target]: 1.0} if target else {},
+                form=form,
+            )
+            for kind, words, subject, target, form in statements
+        ],
+    )
+    return [fact.text for fact in facts_of(passage, graph)]
+
+
+def test_what_is_done_to_a_thing_on_the_way_to_another_is_a_relation_too() -> None:
+    assert _texts(
+        "A cook stirs a thick soup with a ladle.",
+        ["cook", "soup", "ladle"],
+        (Kind.RELATION, "stirs a thick soup with", "cook", "ladle", "*"),
+        (Kind.QUALITY, "thick", "soup", "", "*"),
+    ) == ["The cook stirs the soup.", "The cook stirs a thick soup with the ladle.", "The soup is thick."]
+    assert _texts(
+        "A jug is to the left side of the plate near a cup.",
+        ["jug", "side", "cup"],
+        (Kind.RELATION, "to the left side of the plate near", "jug", "cup", "*"),
+    ) == ["The jug is to the left side of the plate near the cup."]
+
+
+def test_a_posture_is_read_only_where_its_verb_stands() -> None:
+    shelf = (Kind.RELATION, "On", "jug", "shelf", "stand *")
+    assert _texts("On a shelf stand a jug and a bowl.", ["shelf", "jug"], shelf) == [
+        "The jug stands on the shelf."
+    ]
+    assert _texts("On a shelf we see a jug. A man stands.", ["shelf", "jug"], shelf) == [
+        "The jug is on the shelf."
+    ]
+
+
+def test_no_quality_ends_in_the_preposition_of_what_follows() -> None:
+    assert _texts(
+        "Two girls are watching from across the road; a lamp is turned on.",
+        ["girls", "lamp"],
+        (Kind.QUALITY, "watching from", "girls", "", "*"),
+        (Kind.QUALITY, "turned on", "lamp", "", "*"),
+    ) == ["The girls are watching.", "The lamp is turned on."]
+
+
+def test_of_several_texts_on_several_things_each_stands_on_one() -> None:
+    assert _texts(
+        'Two keys read "Esc" and "Tab".',
+        ["keys"],
+        (Kind.TEXT, "Esc", "keys", "", "*"),
+        (Kind.TEXT, "Tab", "keys", "", "*"),
+    ) == ['One key says "Esc".', 'One key says "Tab".']
+    assert _texts('Two keys read "Esc".', ["keys"], (Kind.TEXT, "Esc", "keys", "", "*")) == [
+        'The keys say "Esc".'
+    ]

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from groundwatch.reading.words import WINDOW, passages, split_words
+import time
+
+import pytest
+
+from groundwatch.reading.words import WINDOW, Passage, passages, split_words
 
 
 def test_words_say_where_they_stand() -> None:
@@ -34,3 +38,35 @@ def test_of_the_options_only_the_chosen_one_is_asked() -> None:
     assert "dog" not in [word.text for word in passage.words]
     assert passage.characters((passage.split, passage.split)) == (0, 1)
     assert passage.characters((0, 0)) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "Which is it?\n(a) a tall dog\n(b) a cat\n(c) none\nAnswer with the letter.",
+        "Which is it? A. a tall dog B. a cat C. none",
+        "Which is it?\nA) a tall dog   \n\nB)\na cat\nC) none",
+    ],
+)
+def test_options_stand_in_one_line_or_in_many(prompt: str) -> None:
+    asked = {}
+    for letter in "abc":
+        [passage] = passages(prompt, letter)
+        asked[letter] = " ".join(word.text for word in passage.words[: passage.split])
+    assert asked == {
+        "a": "Which is it ? a tall dog",
+        "b": "Which is it ? a cat",
+        "c": "Which is it ? none",
+    }
+
+
+@pytest.mark.parametrize(
+    ("piece", "size"),
+    [(" ", 1_000_000), ("\n", 100_000), ("A. ", 100_000), ("A.", 100_000), ("a) \n", 100_000)],
+)
+def test_a_megabyte_of_blanks_in_a_prompt_takes_no_long_time(piece: str, size: int) -> None:
+    begun = time.process_time()
+    prompt = "What is it? A. a dog B. a cat" + piece * (size // len(piece)) + "."
+    assert Passage(prompt, "B", []).words
+    # A fraction of a second; what goes back over the text takes hours.
+    assert time.process_time() - begun < 10

@@ -127,7 +127,7 @@ _TO_ONESELF = re.compile(
     r"|my (?:answer|response)|the (?:final )?answer (?:should|would))\b",
     re.IGNORECASE,
 )
-_PARAGRAPH = re.compile(r"[^\n]++(?:\n(?!\s*\n)[^\n]++)*+")
+_PARAGRAPH = re.compile(r"[^\n]++(?:\n(?![^\S\n]*+\n)[^\n]++)*+")
 _ENDS = tuple('.!?)"”*`|}]】。！？:')
 _SENTENCE = re.compile(r"[^.!?\n。！？]++[.!?。！？]*+")
 _WORD = re.compile(r"\w++|[^\w\s]")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 from groundwatch.reading.graph import Fact, Graph, Kind, Mention, Naming, Place, Statement, Thing
 from groundwatch.reading.inflection import (
@@ -55,6 +57,14 @@ _BETWEEN = frozenset(
     {"not", "also", "still", "both", "all", "neither", "either", "never", "only", "just", "now"}
 )
 _FINITE_PAST = frozenset({"stand", "sit", "lie"})
+_POSTURES = frozenset({"stand", "sit", "lie", "hang", "run"})
+"""Verbs that a statement may take from elsewhere in its sentence: "On the shelf stand a cup and a jug"."""
+
+_NEVER_LAST = frozenset(
+    {"of", "from", "with", "at", "to", "than", "into", "onto", "by", "for", "in", "under", "between"}
+)
+_JOINS = frozenset({"and", "or", "but", "while", "as", "yet", "then"})
+_DETERMINERS = frozenset({"a", "an", "the", "his", "her", "its", "their", "one", "some", "this", "that"})
 
 
 def facts_of(
@@ -161,6 +171,14 @@ class _Writer:
             if one.kind is Kind.COUNT
             for subject in one.subjects
         }
+        texts = Counter(
+            subject
+            for text in {(one.span, tuple(one.subjects)): one for one in graph.statements}.values()
+            if text.kind is Kind.TEXT
+            for subject in text.subjects
+        )
+        # Of several texts on several things each stands on one of them.
+        self._several_texts = {subject for subject, count in texts.items() if count > 1}
         # The first mention by each noun: what is called by the same noun later needs no other name.
         self._first: dict[str, Span] = {}
         for mention in graph.mentions.values():
@@ -229,6 +247,10 @@ class _Writer:
             if statement.kind is not Kind.RELATION:
                 yield from self._fact(statement, words, subject, None, statement.confidence * sure)
                 continue
+            if inner := self._inner(statement):
+                yield from self._fact(
+                    replace(statement, form="*"), inner[0], subject, inner[1], statement.confidence * sure
+                )
             for target, target_sure in sorted(statement.objects.items()):
                 yield from self._fact(
                     statement, words, subject, target, statement.confidence * sure * target_sure
@@ -252,6 +274,8 @@ class _Writer:
             return
         if kind is not Kind.RELATION and not _says_something(words):
             return
+        if kind is Kind.TEXT and subject in self._several_texts and is_plural(name):
+            name = f"one {with_head(name, plural=False)}"
         called = kind is Kind.TEXT and _CALLED.search(self._passage.answer[: self._start(statement)][-14:])
         if kind is Kind.TEXT:
             words = words.strip("\"“”'‘’ ")
@@ -281,6 +305,21 @@ class _Writer:
             thing=self._thing(subject),
         )
 
+    def _inner(self, statement: Statement) -> tuple[str, Span] | None:
+        """ "Tightens a bolt with" a wrench: the words before the thing inside, and that thing."""
+        first, last = statement.span
+        inside = [span for span in self._graph.mentions if first < span[0] and span[1] < last]
+        linked = statement.subjects.keys() | statement.objects.keys()
+        if not inside or statement.denied or (target := min(inside)) in linked:
+            return None
+        words = [word.text.lower() for word in self._passage.words[first : target[0]]]
+        qualities = [one.span[0] - first for one in self._graph.statements if first < one.span[0] < target[0]]
+        end = min([at for at, word in enumerate(words) if word in _DETERMINERS] + qualities + [len(words)])
+        verb = next((word for word in words[:end] if not is_be(word) and word not in _BETWEEN), "")
+        if verb_base(verb) is None or verb in _NEVER_LAST:
+            return None
+        return self._passage.text((first, first + end - 1)), target
+
     def _start(self, statement: Statement) -> int:
         return self._passage.characters(statement.span)[0]
 
@@ -295,15 +334,42 @@ class _Writer:
         return bool(before) and (is_be(before[-1]) or before[-1] in _BE_SHORT)
 
     def _words(self, statement: Statement) -> str:
-        words = self._passage.text(statement.span)
+        words = self._passage.text(self._closed(statement))
         if statement.kind in _PREDICATES and (words[1:2].islower() or len(words) == 1):
             words = words[:1].lower() + words[1:]
         if statement.kind is Kind.QUALITY and words.startswith("with "):
             words = f"have {words[5:]}"
-        if statement.kind not in (Kind.RELATION, Kind.QUALITY) or statement.form == "*":
+        if (
+            statement.kind not in (Kind.RELATION, Kind.QUALITY)
+            or statement.form == "*"
+            or not self._has_posture(statement)
+        ):
             return words
         words = _DENIAL.sub("", words)
         return statement.form.replace("*", words).replace("a " + words, indefinite(words))
+
+    def _closed(self, statement: Statement) -> Span:
+        """A quality without a preposition at its end whose thing is not part of it: "watching from"."""
+        first, last = statement.span
+        words = self._passage.words
+        if statement.kind is Kind.QUALITY and first < last + 1 < len(words):
+            behind = words[last + 1].text
+            while first < last and behind[:1].isalnum() and behind.lower() not in _JOINS:
+                if words[last].text.lower() not in _NEVER_LAST:
+                    break
+                behind, last = words[last].text, last - 1
+        return first, last
+
+    def _has_posture(self, statement: Statement) -> bool:
+        """Whether the verb of a posture, if its form has one, stands in the statement's sentence."""
+        verb = statement.form.partition(" ")[0]
+        if verb not in _POSTURES:
+            return True
+        first, last = next(
+            (one for one in self._passage.sentences() if one[0] <= statement.span[0] <= one[1]),
+            (0, len(self._passage.words) - 1),
+        )
+        return any(verb_base(word.text) == verb for word in self._passage.words[first : last + 1])
 
     def _number(self, statement: Statement) -> str:
         number = self._passage.text(statement.span).lower()

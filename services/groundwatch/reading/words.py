@@ -21,9 +21,9 @@ _WORD = re.compile(
     r"|[^\W_]+(?:[-‑][^\W_]+)*|[^\w\s]|_"
 )
 _ENDS = frozenset({".", "!", "?", LINE_BREAK, "|"})
-_OPTION = re.compile(
-    r"(?:^|(?<=\s))\(?([A-H])[.):]\s*(.+?)(?=\s+\(?[A-H][.):]\s|\n|\s*$)", re.S | re.IGNORECASE
-)
+_MARK = re.compile(r"(?:^|(?<=\s))\(?([A-H])[.):]\s*+|\n", re.IGNORECASE)
+"""What begins an option, or ends one: its letter, or the end of a line."""
+
 _CHOICE = re.compile(
     r"\s*(?:the )?(?:correct |best )?(?:answer|option)?(?: is)?:?\s*\**\(?([A-H])\)?(?:[.):*]|\s*$)", re.I
 )
@@ -115,14 +115,32 @@ def _windows(words: list[Word]) -> Iterator[list[Word]]:
 
 
 def _prompt_words(prompt: str, reply: str) -> list[Word]:
-    options, choice = list(_OPTION.finditer(prompt)), _CHOICE.match(reply)
-    letters = "".join(option[1].upper() for option in options)
-    if len(options) > 1 and "ABCDEFGH".startswith(letters) and choice:
+    choice = _CHOICE.match(reply)
+    options = _options(prompt) if choice else []
+    letters = "".join(letter for letter, *_ in options)
+    if choice and len(options) > 1 and "ABCDEFGH".startswith(letters):
         # What stands behind them says how to answer, or nothing.
-        prompt = prompt[: options[-1].end()]
-        for option in options:
-            end = option.start(2) if option[1].upper() == choice[1].upper() else option.end()
-            prompt = prompt[: option.start()] + " " * (end - option.start()) + prompt[end:]
-        asked = len(prompt[: options[0].start()].rstrip())
+        prompt = prompt[: options[-1][3]]
+        for letter, start, text, end in options:
+            gap = text if letter == choice[1].upper() else end
+            prompt = prompt[:start] + " " * (gap - start) + prompt[gap:]
+        asked = len(prompt[: options[0][1]].rstrip())
         prompt = prompt[:asked] + prompt[asked:].replace(LINE_BREAK, " ")
     return split_words(prompt)[-PROMPT_WORDS:]
+
+
+def _options(prompt: str) -> list[tuple[str, int, int, int]]:
+    """Each option's letter, and where it begins, its text begins and its text ends."""
+    options: list[tuple[str, int, int, int]] = []
+    marks = list(_MARK.finditer(prompt))
+    for at, mark in enumerate(marks):
+        if mark[1] is None or mark.end() == len(prompt) or (options and mark.start() < options[-1][3]):
+            continue
+        ends = (
+            cut.start()
+            for cut in map(marks.__getitem__, range(at + 1, len(marks)))
+            if cut.start() > mark.end() and (cut[1] is None or cut[0][-1].isspace())
+        )
+        text = prompt[mark.end() : next(ends, len(prompt))].rstrip()
+        options.append((mark[1].upper(), mark.start(), mark.end(), mark.end() + len(text)))
+    return options
