@@ -4,9 +4,7 @@ snapshot and what is newer.
 A stream gets `outcomes`; a gateway reads all of them and writes its snapshot. Then `later` more come and a
 gateway starts, and ten times as many and another one starts, each from the snapshot of the one before. The
 process that holds the gateways publishes too; a NATS server of its own stands beside it. `ready` is when
-`/readyz` says so for the first time. The state of a report stops growing with its outcomes, so one of `full`
-models is made of the state that these left, with as many responses remembered for each as ever are, to see
-what a start costs after any number of outcomes.
+`/readyz` says so for the first time.
 """
 
 from __future__ import annotations
@@ -23,10 +21,8 @@ import httpx
 import msgspec
 
 from groundwatch.events import Decision, Judge, JudgedClaim, Label, OutcomeKind, ResponseScored, SubSentence
-from groundwatch.gateway.live import board
-from groundwatch.gateway.live.board import Board, Manifest, State, packed
+from groundwatch.gateway.live.board import Manifest, Snapshots
 from groundwatch.gateway.service import GatewayService
-from groundwatch.reporting.tally import REMEMBERED
 from groundwatch.runtime.delivery import outcomes
 from groundwatch.runtime.delivery.bus import ENCODER, Bus
 from groundwatch.runtime.delivery.provisioning import provision
@@ -110,14 +106,13 @@ async def started(url: str) -> tuple[dict[str, float], int]:
     return seconds, sum(row["responses"] for row in rows)
 
 
-async def state_of(bus: Bus) -> tuple[Manifest, State, float]:
+async def state_of(bus: Bus) -> tuple[Manifest, float]:
     """The snapshot in the bucket, and the seconds that reading and unpacking it takes."""
     bucket = await bus.js.key_value(REPORT_BUCKET)
     manifest = msgspec.json.decode((await bucket.get("live")).value or b"", type=Manifest)
     began = time.monotonic()
-    state = await board.Snapshots(bus, manifest.counting).read()
-    assert state is not None
-    return manifest, state, time.monotonic() - began
+    assert await Snapshots(bus, manifest.counting).read() is not None
+    return manifest, time.monotonic() - began
 
 
 def timed(work: Callable[[], Any]) -> tuple[float, Any]:
@@ -126,35 +121,7 @@ def timed(work: Callable[[], Any]) -> tuple[float, Any]:
     return time.monotonic() - began, found
 
 
-def of_full(state: State, models: int) -> dict[str, Any]:
-    """What a snapshot costs whose models remember as many responses as ever."""
-    tallies = []
-    for number in range(models):
-        place, tally = state.board.report.tallies[number % len(state.board.report.tallies)]
-        history, most = tally.history, 2 * REMEMBERED * 8
-        full = msgspec.structs.replace(
-            history,
-            recorded_at=(history.recorded_at * (most // max(1, len(history.recorded_at)) + 1))[:most],
-            facts=(history.facts * (most // max(1, len(history.facts)) + 1))[:most],
-        )
-        tallies.append((place._replace(model=f"full-{number}"), msgspec.structs.replace(tally, history=full)))
-    report = msgspec.structs.replace(state.board.report, tallies=tallies)
-    board = msgspec.structs.replace(state.board, report=report)
-    packing, data = timed(lambda: packed(msgspec.structs.replace(state, board=board)))
-    unpacking, found = timed(lambda: board._unpacked([data]))
-    restoring, _ = timed(lambda: Board(None, tuple).restore(found.board))
-    return {
-        "models": models,
-        "bytes": len(data),
-        "packing_seconds": round(packing, 2),
-        "unpacking_seconds": round(unpacking, 2),
-        "restoring_seconds": round(restoring, 2),
-    }
-
-
-async def measure(
-    *, outcomes: int = 300_000, later: int = 1_000, models: int = 5, full: int = 50
-) -> dict[str, Any]:
+async def measure(*, outcomes: int = 300_000, later: int = 1_000, models: int = 5) -> dict[str, Any]:
     """Seconds until it is ready and complete; bytes of snapshots."""
     with tempfile.TemporaryDirectory(prefix="groundwatch-start-") as folder:
         server = NatsServer(Path(folder) / "nats")
@@ -166,7 +133,7 @@ async def measure(
             await publish(server.url, 0, outcomes, models)
             without, counted = await started(server.url)
             right = counted == outcomes
-            manifest, state, reading = await state_of(bus)
+            manifest, reading = await state_of(bus)
             starts, held = [], outcomes
             for newer in (later, 10 * later):
                 await publish(server.url, held, held + newer, models)
@@ -181,7 +148,6 @@ async def measure(
                 "with_snapshot": starts,
                 "snapshot_bytes": manifest.size,
                 "snapshot_read_seconds": round(reading, 3),
-                "full": of_full(state, full),
                 "ok": right,
             }
         finally:

@@ -14,7 +14,7 @@ from groundwatch.errors import UsageError
 from groundwatch.events import Decision, Drawn, Judge, Label, OutcomeKind, ResponseScored, SubSentence
 from groundwatch.reporting.render import render
 from groundwatch.reporting.report import Report
-from groundwatch.reporting.tally import Tally, fingerprint
+from groundwatch.reporting.sums import fingerprint
 from groundwatch.terminal import Console
 
 
@@ -185,21 +185,6 @@ def test_asking_twice_says_the_same(make):
     assert report.to_dict() == report.to_dict()
     report.add(make.scored(2, 1, 3))
     assert report.models()[0].scored == 2
-
-
-def test_parts_merge_to_the_whole(make):
-    events = [make.scored(n, n % 3, 4) for n in range(20)] + [
-        make.ended(OutcomeKind.UNSCORED, "refused", 30, judges=make.both)
-    ]
-    whole, left, right = Tally(make.both), Tally(make.both), Tally(make.both)
-    for index, event in enumerate(events):
-        whole.add(event)
-        (left if index % 2 else right).add(event)
-    left.merge(right)
-    assert (left.scored, left.unscored, left.eligible) == (whole.scored, whole.unscored, whole.eligible)
-    assert left.whole.facts == whole.whole.facts
-    assert left.whole.score.mean == pytest.approx(whole.whole.score.mean)
-    assert {start: one.responses for start, one in left.lengths.items()} == {0: 1, 11: 20}
 
 
 def test_a_tag_parts_a_models_answers_and_tells_the_difference(make):

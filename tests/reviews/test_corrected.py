@@ -16,7 +16,7 @@ from tests.support.second_opinions import opinion_about
 
 from groundwatch.events import Decision, Judge, OpinionGiven, ResponseScored
 from groundwatch.reporting.corrected import EVERY_VERSION, corrected_table
-from groundwatch.reporting.tally import fingerprint
+from groundwatch.reporting.sums import fingerprint
 from groundwatch.reviews.corrected import corrected_metrics, corrected_rows, read_corrected
 from groundwatch.reviews.frames import Frame
 from groundwatch.reviews.items import Items

@@ -12,7 +12,7 @@ from tests.reviews.test_corrected import framed, judged_answers, truth_about, ve
 from groundwatch.events import AlarmRaised, Judge, OpinionGiven, ResponseScored
 from groundwatch.reporting.alarms import Raised
 from groundwatch.reporting.corrected import VersionDifference, tell_corrected
-from groundwatch.reporting.tally import fingerprint
+from groundwatch.reporting.sums import fingerprint
 from groundwatch.reviews.differences import correct_alarm, correct_alarms, version_differences
 from groundwatch.reviews.frames import Frame
 from groundwatch.reviews.queues import QueueSpec

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from groundwatch.events import OutcomeKind, ResponseScored
-from groundwatch.reporting.breakdown import CATEGORY, Breakdown, Group, Sums
-from groundwatch.reporting.tally import decisions, fingerprint
+from groundwatch.reporting.breakdown import CATEGORY, Breakdown, Group
+from groundwatch.reporting.sums import Sums, facts_of, fingerprint
+from groundwatch.statistics.alarm import ALL
 from groundwatch.statistics.sampling import weight
 from groundwatch.times import moment_of
 
@@ -15,26 +16,19 @@ def break_down_events(by: Sequence[str], events: Iterable[ResponseScored]) -> Br
     """The sums of these outcomes by what `by` names."""
     found = Breakdown(tuple(by))
     for event in events:
-        decided, refuted = decisions(event) if event.outcome is OutcomeKind.SCORED else ({}, {})
-        each = weight(event.drawn)
+        facts = facts_of(event)
         if CATEGORY not in by:
-            sums = Sums(responses=1)
-            setattr(sums, event.outcome.value, 1)
-            if event.outcome is not OutcomeKind.DECLINED:
-                sums.eligible, sums.decided = event.eligible, event.decided
-            if event.score is not None:
-                sums.score.add(event.score, each)
-            sums.facts.add(sum(refuted.values()), sum(decided.values()), each)
+            sums = Sums()
+            sums.add(event, facts[ALL])
             group = group_of(event, by, "")
             found.merge(group, sums)
             found.headline(group).add(event)
-            continue
-        for category, facts in decided.items():
-            sums = Sums(responses=1, scored=1)
-            if (score := event.values.get(f"{event.protocol}.{category}")) is not None:
-                sums.score.add(score, each)
-            sums.facts.add(refuted[category], facts, each)
-            found.merge(group_of(event, by, category), sums)
+        elif event.outcome is OutcomeKind.SCORED:
+            for category in facts.keys() - {ALL}:
+                sums = Sums()
+                score = event.values.get(f"{event.protocol}.{category}")
+                sums.add_facts(score, facts[category], weight(event.drawn))
+                found.merge(group_of(event, by, category), sums)
     return found
 
 

@@ -33,7 +33,7 @@ from groundwatch.events import (
     version_of,
 )
 from groundwatch.keys import partition_of
-from groundwatch.reporting.tally import fingerprint
+from groundwatch.reporting.sums import fingerprint
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import Position, Read, read_stream
 from groundwatch.runtime.delivery.superseding import superseded_by

@@ -31,8 +31,9 @@ from groundwatch.archive.outcomes import (
 from groundwatch.archive.store import File
 from groundwatch.archive.table import Snapshot
 from groundwatch.errors import UsageError
-from groundwatch.reporting.breakdown import CATEGORY, DIMENSIONS, Breakdown, Group, Sums
+from groundwatch.reporting.breakdown import CATEGORY, DIMENSIONS, Breakdown, Group
 from groundwatch.reporting.figures import Headline, protocol_of
+from groundwatch.reporting.sums import Sums
 from groundwatch.statistics.intervals import Moments, RatioSums
 from groundwatch.statistics.sampling import ROUNDING, Linear, WeightedMoments, WeightedSums
 from groundwatch.times import moment_of
@@ -235,13 +236,13 @@ def _list(values: Sequence[str]) -> str:
 
 
 _OUTCOMES = """
-    count(*) AS responses, count(*) FILTER (outcome = 'scored') AS scored,
+    count(*) FILTER (outcome = 'scored') AS scored,
     count(*) FILTER (outcome = 'unscored') AS unscored, count(*) FILTER (outcome = 'declined') AS declined,
     coalesce(sum(eligible) FILTER (outcome <> 'declined'), 0) AS eligible,
     coalesce(sum(decided) FILTER (outcome <> 'declined'), 0) AS decided,
 """
 _CATEGORIES = """
-    count(*) AS responses, count(*) AS scored, 0 AS unscored, 0 AS declined, 0 AS eligible, 0 AS decided,
+    count(*) AS scored, 0 AS unscored, 0 AS declined, 0 AS eligible, 0 AS decided,
 """
 _BY_WEIGHT = """
     count(*) FILTER (known > 0) AS facts, sum(wrong) AS wrong, sum(known) AS known,
@@ -250,7 +251,7 @@ _BY_WEIGHT = """
     coalesce(sum(score * score), 0) AS score_squares
 """
 _WHOLE = """
-    sum(responses), sum(scored), sum(unscored), sum(declined), sum(eligible), sum(decided),
+    sum(scored), sum(unscored), sum(declined), sum(eligible), sum(decided),
     sum(facts), sum(wrong), sum(known), sum(wrong_squares), sum(products), sum(known_squares),
     min(weight) FILTER (facts > 0), max(weight) FILTER (facts > 0),
     sum(weight * facts), sum(weight * weight * facts), sum(weight * wrong), sum(weight * known),
@@ -305,10 +306,12 @@ def break_down(
     for row in answer.rows:
         values, rest = row[: len(by)], row[len(by) :]
         names, sums = rest[: len(keys)], rest[len(keys) :]
-        facts = _facts(sums[6:12], sums[12:14], sums[14:21])
-        score = _score(sums[21:24], sums[24:26], sums[26:])
-        fields: list[Any] = [*map(int, sums[:6]), facts, score]
-        found.merge(Group(tuple(str(value or "") for value in values), *names), Sums(*fields))
+        facts = _facts(sums[5:11], sums[11:13], sums[13:20])
+        score = _score(sums[20:23], sums[23:25], sums[25:])
+        scored, unscored, declined, eligible, decided = map(int, sums[:5])
+        whole = Sums(scored, unscored, declined, eligible, decided, facts=facts, score=score)
+        group = Group(tuple(str(value or "") for value in values), *names)
+        found.merge(group, whole)
     if CATEGORY not in by:
         for protocol in found.protocols:
             _add_figures(session, found, protocol, columns, conditions)

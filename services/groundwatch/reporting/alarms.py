@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from groundwatch.events import AlarmRaised, OutcomeKind, ResponseScored
-from groundwatch.reporting.tally import CATEGORIES, OTHER, Names, NamesState, decisions, fingerprint
-from groundwatch.statistics.alarm import ModelAlarm, ModelAlarmState, Rule, State, Turn
+from groundwatch.reporting.sums import CATEGORIES, OTHER, Facts, Names, NamesState, facts_of, fingerprint
+from groundwatch.statistics.alarm import ALL, ModelAlarm, ModelAlarmState, Rule, State, Turn
 from groundwatch.statistics.sampling import representative
 from groundwatch.times import moment_of
 
@@ -79,8 +79,8 @@ class Alarms:
     def add(self, event: ResponseScored) -> list[Raised]:
         if event.outcome is not OutcomeKind.SCORED or not representative(event.drawn, event.key):
             return []
-        decided, refuted = decisions(event)
-        if not decided:
+        facts = facts_of(event)
+        if not facts.pop(ALL)[1]:
             return []
         if folded := self._names.add(event.model):
             self._fold(folded)
@@ -90,8 +90,7 @@ class Alarms:
             found = self.watched[key] = Watched(*key, ModelAlarm(self.rule))
             self._of_model.setdefault((event.model, event.protocol), []).append(found)
         found.latest = max(found.latest, event.scored_at)
-        facts = _bounded(decided, refuted, found.series)
-        turns = found.series.add(event.recorded_at, facts)
+        turns = found.series.add(event.recorded_at, _bounded(facts, found.series))
         return [self._turned((*key, category), turn, event) for category, turn in turns]
 
     def state(self) -> AlarmsState:
@@ -214,18 +213,16 @@ def moment(seconds: float) -> str:
     return f"{moment_of(seconds):%Y-%m-%d %H:%M:%S}Z" if seconds > 0 else "–"
 
 
-def _bounded(
-    decided: Mapping[str, int], refuted: Mapping[str, int], watched: ModelAlarm
-) -> dict[str, tuple[int, int]]:
+def _bounded(facts: Mapping[str, Facts], watched: ModelAlarm) -> dict[str, Facts]:
     """(refuted, decided) facts; those of categories that are too many to be told apart counted together."""
     room = CATEGORIES - len(watched.series)
-    found: dict[str, tuple[int, int]] = {}
-    for category, number in decided.items():
+    found: dict[str, Facts] = {}
+    for category, (refuted, decided) in facts.items():
         name = category
         if category not in watched.series and category not in found:
             name, room = (category, room - 1) if room > 0 else (OTHER, room)
         before = found.get(name, (0, 0))
-        found[name] = (before[0] + refuted[category], before[1] + number)
+        found[name] = (before[0] + refuted, before[1] + decided)
     return found
 
 

@@ -10,35 +10,14 @@ import msgspec
 
 from groundwatch.reporting.figures import FigureReport, Headline, now_of, protocol_of
 from groundwatch.reporting.render import figure_tables, grid, number, rate, share
-from groundwatch.statistics.intervals import Interval, RunningSums
-from groundwatch.statistics.sampling import (
-    WeightedMoments,
-    WeightedSums,
-    weighted_mean_interval,
-    weighted_rate,
-)
+from groundwatch.reporting.sums import Sums
+from groundwatch.statistics.intervals import Interval
+from groundwatch.statistics.sampling import weighted_mean_interval, weighted_rate
 from groundwatch.terminal import Console
 
 CATEGORY = "category"
 DIMENSIONS = ("model", CATEGORY, "tenant", "protocol", "run", "day")
 """What a breakdown can be by; any other name is that of a tag."""
-
-
-class Sums(RunningSums):
-    """What a row needs of its responses, whatever their number.
-
-    By category a response counts where it has decided facts of that category, and `score` is the
-    protocol's for it.
-    """
-
-    responses: int = 0
-    scored: int = 0
-    unscored: int = 0
-    declined: int = 0
-    eligible: int = 0
-    decided: int = 0
-    facts: WeightedSums = msgspec.field(default_factory=WeightedSums)
-    score: WeightedMoments = msgspec.field(default_factory=WeightedMoments)
 
 
 class Group(msgspec.Struct, frozen=True):
@@ -105,7 +84,7 @@ class Breakdown:
                 by=dict(zip(self.by, group.values, strict=True)),
                 score=weighted_mean_interval(sums.score, bounds=protocol_of(group.protocol).bounds),
                 hallucination_rate=weighted_rate(sums.facts),
-                coverage=sums.decided / sums.eligible if sums.eligible else None,
+                coverage=sums.coverage,
                 figures=self._headlines.get(group, nothing).figures(now_of(group.run)),
                 groups=self._headlines.get(group, nothing).groups(now_of(group.run)),
             )

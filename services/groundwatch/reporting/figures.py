@@ -84,35 +84,26 @@ class _Unit(RunningSums):
         return self.of / self.over if self.over else None
 
 
-class FigureState(msgspec.Struct, frozen=True, array_like=True):
-    answers: int
-    values: WeightedMoments
-    ratio: WeightedSums
-    units: dict[str, _Unit]
-    lacking: int
-
-
-class FigureSums:
+class FigureSums(msgspec.Struct):
     """What one figure needs of one model's outcomes.
 
     One that was judged with probability p stands for 1 / p. Where images are averaged, one stands for as many
     as its judged answers do in the mean. Where groups are, they are given when they are wanted.
     """
 
-    def __init__(self, figure: Figure) -> None:
-        self.figure = figure
-        self.answers = 0
-        self._lacking = 0
-        self._values = WeightedMoments()
-        self._ratio = WeightedSums()
-        self._units: dict[str, _Unit] = {}
+    figure: Figure
+    answers: int = 0
+    lacking: int = 0
+    values: WeightedMoments = msgspec.field(default_factory=WeightedMoments)
+    ratio: WeightedSums = msgspec.field(default_factory=WeightedSums)
+    units: dict[str, _Unit] = {}
 
     def add(self, values: Mapping[str, float], unit: str, each: float) -> None:
         """Count one outcome; one without the figure's values is in no number."""
         figure = self.figure
         found = self._of_over(values)
         if found is None:
-            self._lacking += figure.all_of in values
+            self.lacking += figure.all_of in values
             return
         part, whole = found
         self.answers += bool(whole or figure.over or figure.gate in values)
@@ -122,40 +113,33 @@ class FigureSums:
             if unit:
                 self._add_unit(unit, self._unit(values, each))
         elif figure.over:
-            self._ratio.add(int(part), int(whole), each)
+            self.ratio.add(int(part), int(whole), each)
         else:
-            self._values.add(part, each)
+            self.values.add(part, each)
 
     def merge(self, other: "FigureSums") -> None:
         self.answers += other.answers
-        self._lacking += other._lacking
-        self._values.merge(other._values)
-        self._ratio.merge(other._ratio)
-        for name, unit in list(other._units.items()):
+        self.lacking += other.lacking
+        self.values.merge(other.values)
+        self.ratio.merge(other.ratio)
+        for name, unit in list(other.units.items()):
             self._add_unit(name, unit)
-
-    def state(self) -> FigureState:
-        return FigureState(self.answers, self._values, self._ratio, self._units, self._lacking)
-
-    def restore(self, state: FigureState) -> None:
-        self.answers, self._values, self._ratio = state.answers, state.values, state.ratio
-        self._units, self._lacking = state.units, state.lacking
 
     @property
     def reason(self) -> str:
         """Why there is no number, where answers without the figure's values forbid one."""
-        return self.figure.lacking if self._lacking else ""
+        return self.figure.lacking if self.lacking else ""
 
     def interval(self, bounds: tuple[float, float], groups: Iterable[Group] = ()) -> Interval | None:
         """The estimate with its 95 % interval; None without any value."""
-        if self._lacking:
+        if self.lacking:
             return None
         if self.figure.over and not self.figure.per_unit:
-            found = weighted_rate(self._ratio)
-            return None if found is None else msgspec.structs.replace(found, n=self._ratio.plain.clusters)
+            found = weighted_rate(self.ratio)
+            return None if found is None else msgspec.structs.replace(found, n=self.ratio.plain.clusters)
         values = WeightedMoments()
-        values.merge(self._values)
-        for unit in self._units.values():
+        values.merge(self.values)
+        for unit in self.units.values():
             self._settle(unit, values)
         for group in groups:
             self._settle(self._group(group), values)
@@ -163,7 +147,7 @@ class FigureSums:
 
     def settle(self, group: Group) -> None:
         """Count a group that is not given again."""
-        self._settle(self._group(group), self._values)
+        self._settle(self._group(group), self.values)
 
     def lacks(self, group: Group) -> str:
         """Why a group whose answers are all there has no value; empty where it has one."""
@@ -192,11 +176,11 @@ class FigureSums:
 
     def _add_unit(self, name: str, added: _Unit) -> None:
         # The latest stand last.
-        unit = self._units.pop(name, None) or _Unit()
+        unit = self.units.pop(name, None) or _Unit()
         unit.merge(added)
-        self._units[name] = unit
-        if len(self._units) > UNITS:
-            self._settle(self._units.pop(next(iter(self._units))), self._values)
+        self.units[name] = unit
+        if len(self.units) > UNITS:
+            self._settle(self.units.pop(next(iter(self.units))), self.values)
 
     def _settle(self, unit: _Unit, values: WeightedMoments) -> None:
         value = unit.value(bool(self.figure.gate))
@@ -204,30 +188,35 @@ class FigureSums:
             values.add(value, unit.weights / unit.answers)
 
 
-class HeadlineState(msgspec.Struct, frozen=True, array_like=True):
-    judged: int
-    sums: list[FigureState]
-    open: dict[str, list[Answer]]
-    settled: dict[str, int]
-
-
-class Headline:
+class Headline(msgspec.Struct):
     """The sums of every figure of one protocol, and of one model under one set of judges.
 
     Whose answers they are and what they are about is remembered by digests: neither is ever told.
     """
 
-    def __init__(self, protocol: str) -> None:
-        self._protocol = protocol_of(protocol)
-        self._judged = 0
-        self._sums = [FigureSums(figure) for figure in self._protocol.headline]
-        self._grouped = [sums for sums in self._sums if sums.figure.part]
-        self._open: dict[str, list[Answer]] = {}
-        self._settled: Counter[str] = Counter()
+    name: str
+    judged: int = 0
+    sums: list[FigureSums] = []
+    open: dict[str, list[Answer]] = {}
+    settled: dict[str, int] = {}
+
+    def __post_init__(self) -> None:
+        """Raises `ValueError` for what was written down of other figures."""
+        self.sums = self.sums or [FigureSums(figure) for figure in self._protocol.headline]
+        if tuple(sums.figure for sums in self.sums) != tuple(self._protocol.headline):
+            raise ValueError(f"these are not the figures of {self.name}")
+
+    @property
+    def _protocol(self) -> EvaluationProtocol:
+        return protocol_of(self.name)
+
+    @property
+    def _grouped(self) -> list[FigureSums]:
+        return [sums for sums in self.sums if sums.figure.part]
 
     def add(self, event: ResponseScored) -> None:
         """Count one outcome; one that was declined is in no figure."""
-        if self._sums and event.outcome is not OutcomeKind.DECLINED:
+        if self.sums and event.outcome is not OutcomeKind.DECLINED:
             unit = _digest(self._protocol.unit(event.tags, event.images))
             whose = _digest(f"{event.tenant}\n{event.model}") if self._grouped else ""
             self.add_values(event.values, unit, weight(event.drawn), event.recorded_at, whose)
@@ -236,10 +225,10 @@ class Headline:
         self, values: Mapping[str, float], unit: str, each: float, at: float = 0.0, whose: str = ""
     ) -> None:
         """Count one judged outcome of the unit; `at` and `whose` tell apart the groups of answers to it."""
-        self._judged += 1
+        self.judged += 1
         if not values:
             return
-        for sums in self._sums:
+        for sums in self.sums:
             sums.add(values, unit, each)
         if self._grouped and unit:
             part = self._grouped[0].figure.part
@@ -249,30 +238,17 @@ class Headline:
                 answer = Answer(at, values.get(part, 0.0), each, kept)
                 self._add_answers(f"{whose}\n{unit}", [answer])
 
-    def remove(self) -> None:
-        """Take back an outcome without values."""
-        self._judged -= 1
-
     def merge(self, other: "Headline") -> None:
-        self._judged += other._judged
-        for mine, others in zip(self._sums, other._sums, strict=True):
+        self.judged += other.judged
+        for mine, others in zip(self.sums, other.sums, strict=True):
             mine.merge(others)
-        self._settled.update(other._settled)
-        for name, answers in list(other._open.items()):
+        self.settled = dict(Counter(self.settled) + Counter(other.settled))
+        for name, answers in list(other.open.items()):
             self._add_answers(name, list(answers))
-
-    def state(self) -> HeadlineState:
-        return HeadlineState(self._judged, [sums.state() for sums in self._sums], self._open, self._settled)
-
-    def restore(self, state: HeadlineState) -> None:
-        """Raises `ValueError` when it is of other figures."""
-        self._judged, self._open, self._settled = state.judged, state.open, Counter(state.settled)
-        for sums, saved in zip(self._sums, state.sums, strict=True):
-            sums.restore(saved)
 
     def figures(self, now: float = math.inf) -> tuple[FigureReport, ...]:
         """In the protocol's order; nothing before anything was judged."""
-        if not self._judged:
+        if not self.judged:
             return ()
         whole = [group for group in self._groups(now) if not group.reason]
         return tuple(
@@ -281,11 +257,11 @@ class Headline:
                 value=sums.interval(
                     sums.figure.bounds or self._protocol.bounds, whole if sums.figure.part else ()
                 ),
-                coverage=sums.answers / self._judged,
+                coverage=sums.answers / self.judged,
                 reason=sums.reason,
                 ranked=int(sums.figure.ranked),
             )
-            for sums in self._sums
+            for sums in self.sums
         )
 
     def groups(self, now: float = math.inf) -> dict[str, int]:
@@ -296,10 +272,10 @@ class Headline:
         shown = Counter(dict(counts.most_common(REASONS)))
         for told, number in (counts - shown).items():
             shown[told.partition(":")[0]] += number
-        return dict(sorted((shown + self._settled).items()))
+        return dict(sorted((shown + Counter(self.settled)).items()))
 
     def _groups(self, now: float) -> Iterator[Group]:
-        for answers in self._open.values():
+        for answers in self.open.values():
             yield from split(answers, self._protocol.group_seconds, now)
 
     def _ended(self, group: Group) -> str:
@@ -307,15 +283,15 @@ class Headline:
 
     def _add_answers(self, name: str, answers: Sequence[Answer]) -> None:
         # The latest stand last.
-        kept = self._open.pop(name, [])
+        kept = self.open.pop(name, [])
         kept += answers
-        self._open[name] = kept
+        self.open[name] = kept
         if len(kept) >= LOOKED_AT and not len(kept) & (len(kept) - 1):
             groups = list(split(kept, self._protocol.group_seconds, kept[-1].at))
             self._settle(groups[:-REPEATED])
-            self._open[name] = [answer for group in groups[-REPEATED:] for answer in group.answers]
-        if len(self._open) > UNITS:
-            oldest = self._open.pop(next(iter(self._open)))
+            self.open[name] = [answer for group in groups[-REPEATED:] for answer in group.answers]
+        if len(self.open) > UNITS:
+            oldest = self.open.pop(next(iter(self.open)))
             self._settle(split(oldest, self._protocol.group_seconds, answers[-1].at))
 
     def _settle(self, groups: Iterable[Group]) -> None:
@@ -323,7 +299,8 @@ class Headline:
             if not group.reason:
                 for sums in self._grouped:
                     sums.settle(group)
-            self._settled[PUSHED_OUT if group.reason == WAITING else self._ended(group)] += 1
+            ended = PUSHED_OUT if group.reason == WAITING else self._ended(group)
+            self.settled[ended] = self.settled.get(ended, 0) + 1
 
 
 def _digest(name: str) -> str:

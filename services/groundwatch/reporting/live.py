@@ -2,12 +2,13 @@
 
 from collections import deque
 
-from groundwatch.events import LIVE, Decision, OutcomeKind, ResponseScored
+from groundwatch.events import LIVE, Decision, ResponseScored
 from groundwatch.reporting.alarms import Alarms, Raised, tell
 from groundwatch.reporting.figures import Headline, now_of, with_ranks
 from groundwatch.reporting.render import counts_in_a_line, figure_tables, grid, rate_in_a_line, share
-from groundwatch.statistics.alarm import Rule
-from groundwatch.statistics.sampling import WeightedMoments, WeightedSums, weight, weighted_rate
+from groundwatch.reporting.sums import Sums, facts_of
+from groundwatch.statistics.alarm import ALL, Rule
+from groundwatch.statistics.sampling import weighted_rate
 from groundwatch.terminal import Group, RenderableType, Text, styled
 
 LATEST = 6
@@ -20,26 +21,16 @@ class ModelLine:
     """What the live table shows of one model; bounded in size."""
 
     def __init__(self, protocol: str) -> None:
-        self.outcomes = dict.fromkeys(OutcomeKind, 0)
-        self.score = WeightedMoments()
-        self.facts = WeightedSums()
-        self.decided = 0
-        self.eligible = 0
+        self.sums = Sums()
         self.headline = Headline(protocol)
         self.history: deque[tuple[int, int]] = deque(maxlen=RECENT * 10)
 
     def add(self, outcome: ResponseScored) -> None:
-        self.outcomes[outcome.outcome] += 1
+        facts = facts_of(outcome)[ALL]
+        self.sums.add(outcome, facts)
         self.headline.add(outcome)
-        if outcome.score is None:
-            return
-        refuted = sum(claim.decision is Decision.REFUTED for claim in outcome.claims)
-        each = weight(outcome.drawn)
-        self.score.add(outcome.score, each)
-        self.facts.add(refuted, outcome.decided, each)
-        self.decided += outcome.decided
-        self.eligible += outcome.eligible
-        self.history.append((refuted, outcome.decided))
+        if outcome.score is not None:
+            self.history.append(facts)
 
     @property
     def recent_rate(self) -> float | None:
@@ -122,16 +113,15 @@ class LiveView:
 
 
 def _cells(line: ModelLine) -> list[str]:
-    scored = line.outcomes[OutcomeKind.SCORED]
-    unscored = line.outcomes[OutcomeKind.UNSCORED]
+    sums = line.sums
     recent = line.recent_rate
     return [
-        f"{scored:,}",
-        f"{unscored:,}",
-        f"{line.score.mean:.3f}" if scored else "–",
-        rate_in_a_line(weighted_rate(line.facts)),
+        f"{sums.scored:,}",
+        f"{sums.unscored:,}",
+        f"{sums.score.mean:.3f}" if sums.scored else "–",
+        rate_in_a_line(weighted_rate(sums.facts)),
         f"{recent:.1%}" if recent is not None else "–",
-        share(line.decided / line.eligible if line.eligible else None),
+        share(sums.coverage),
         line.sparkline(),
     ]
 

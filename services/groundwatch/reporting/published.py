@@ -20,7 +20,7 @@ from groundwatch.protocols.base import Figure
 from groundwatch.protocols.registry import methods
 from groundwatch.reporting.figures import FigureSums, protocol_of
 from groundwatch.reporting.render import grid
-from groundwatch.reporting.tally import fingerprint, rivals
+from groundwatch.reporting.sums import fingerprint, rivals
 from groundwatch.statistics.intervals import Interval, mean_ranks
 from groundwatch.statistics.sampling import weight
 from groundwatch.terminal import Console, Table, Text, lines, styled

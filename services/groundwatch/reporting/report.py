@@ -11,17 +11,16 @@ import msgspec
 from groundwatch.errors import UsageError
 from groundwatch.events import Judge, ResponseScored, Strategy, own_prompts
 from groundwatch.reporting.faultless import extraction_alone
-from groundwatch.reporting.figures import FigureReport, now_of, protocol_of, with_ranks
-from groundwatch.reporting.tally import (
+from groundwatch.reporting.figures import FigureReport, Headline, now_of, protocol_of, with_ranks
+from groundwatch.reporting.sums import (
     ENTITY_STARTS,
     LENGTH_STARTS,
     OTHER,
     SHARE_STARTS,
-    Bin,
     Names,
     NamesState,
+    Sums,
     Tally,
-    TallyState,
     rivals,
 )
 from groundwatch.statistics.intervals import Interval, difference
@@ -126,7 +125,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 class ReportState(msgspec.Struct, frozen=True, array_like=True):
     """What a report has counted, without any text, id or tenant."""
 
-    tallies: list[tuple[Place, TallyState]]
+    tallies: list[tuple[Place, Tally]]
     names: NamesState
 
 
@@ -172,7 +171,7 @@ class Report:
             if tally is None or not tally.may_hold(event):
                 continue
             tally.remove(event)
-            if not tally.responses:
+            if not tally.sums.responses:
                 del tallies[key]
             if not tallies:
                 del self._tallies[place]
@@ -181,16 +180,14 @@ class Report:
 
     def state(self) -> ReportState:
         """What is needed to go on from here; to be encoded before anything is added."""
-        tallies = [
-            (place, tally.state()) for place, judged in self._tallies.items() for tally in judged.values()
-        ]
+        tallies = [(place, tally) for place, judged in self._tallies.items() for tally in judged.values()]
         return ReportState(tallies, self._names.state())
 
     def restore(self, state: ReportState) -> None:
-        """Go on from there. Raises `ValueError` when it was made by other protocols."""
+        """Go on from there."""
         self._tallies = {}
-        for place, saved in state.tallies:
-            self._tallies.setdefault(place, {})[_key(saved.judges)] = Tally.restored(saved)
+        for place, tally in state.tallies:
+            self._tallies.setdefault(place, {})[_key(tally.judges)] = tally
         self._names.restore(state.names)
 
     def models(self) -> tuple[ModelReport, ...]:
@@ -237,7 +234,7 @@ class Report:
         tallies = self._tallies.setdefault(place, {})
         key = _key(judges)
         if key not in tallies:
-            tallies[key] = Tally(judges, place.protocol)
+            tallies[key] = Tally(dict(judges), Headline(place.protocol))
         return tallies[key]
 
     def _fold(self, models: Container[str]) -> None:
@@ -247,7 +244,7 @@ class Report:
                 self._tally(place._replace(model=OTHER), tally.judges).merge(tally)
 
     def _summarise(self, place: Place, tally: Tally) -> ModelReport:
-        judged = tally.scored + tally.unscored.total()
+        sums, judged = tally.sums, tally.sums.judged
         bounds, now = protocol_of(place.protocol).bounds, now_of(place.run)
         return ModelReport(
             **place._asdict(),
@@ -256,22 +253,22 @@ class Report:
                 stage: msgspec.structs.asdict(judge) | {"fingerprint": judge.fingerprint}
                 for stage, judge in sorted(tally.judges.items())
             },
-            responses=tally.responses,
-            scored=tally.scored,
+            responses=sums.responses,
+            scored=sums.scored,
             unscored=dict(sorted(tally.unscored.items())),
             declined=dict(sorted(tally.declined.items())),
             languages=dict(sorted(tally.languages.items())),
-            score=weighted_mean_interval(tally.whole.score, bounds=bounds),
+            score=weighted_mean_interval(sums.score, bounds=bounds),
             figures=tally.headline.figures(now),
             groups=tally.headline.groups(now),
-            hallucination_rate=weighted_rate(tally.whole.facts),
+            hallucination_rate=weighted_rate(sums.facts),
             stated_rate=weighted_rate(tally.stated),
-            eligible=tally.eligible,
-            decided=tally.decided,
-            coverage=tally.decided / tally.eligible if tally.eligible else None,
-            scored_share=tally.scored / judged if judged else None,
+            eligible=sums.eligible,
+            decided=sums.decided,
+            coverage=sums.coverage,
+            scored_share=sums.scored / judged if judged else None,
             answer_words=tally.words.numerator / tally.words.denominator if judged else None,
-            cost=tally.cost,
+            cost=sums.cost,
             categories=tuple(_bin(name, found, bounds) for name, found in sorted(tally.categories.items())),
             by_answer_words=_bins(tally.lengths, LENGTH_STARTS, bounds),
             by_entities=_bins(tally.entities, ENTITY_STARTS, bounds),
@@ -339,9 +336,9 @@ def _folded(tallies: list[Tally]) -> list[Tally]:
     hosts = [
         index
         for index, tally in enumerate(tallies)
-        if tally.scored or not any(sets[index] < other for other in sets)
+        if tally.sums.scored or not any(sets[index] < other for other in sets)
     ]
-    folded = {index: Tally(tallies[index].judges, tallies[index].protocol) for index in hosts}
+    folded = {index: Tally(tallies[index].judges, Headline(tallies[index].headline.name)) for index in hosts}
     for index, tally in enumerate(tallies):
         if index in folded:
             folded[index].merge(tally)
@@ -351,11 +348,11 @@ def _folded(tallies: list[Tally]) -> list[Tally]:
             folded[possible[0]].merge(tally)
         else:
             folded[index] = tally
-    return sorted(folded.values(), key=lambda tally: (-tally.scored, tally.fingerprint))
+    return sorted(folded.values(), key=lambda tally: (-tally.sums.scored, tally.fingerprint))
 
 
 def _bins(
-    found: Mapping[int, Bin], starts: Sequence[int], bounds: tuple[float, float]
+    found: Mapping[int, Sums], starts: Sequence[int], bounds: tuple[float, float]
 ) -> tuple[BinReport, ...]:
     rows = []
     for start in sorted(found):
@@ -367,7 +364,7 @@ def _bins(
 
 
 def _bin(
-    name: str, found: Bin, bounds: tuple[float, float], *, low: int | None = None, high: int | None = None
+    name: str, found: Sums, bounds: tuple[float, float], *, low: int | None = None, high: int | None = None
 ) -> BinReport:
     return BinReport(
         name=name,

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from groundwatch.events import OutcomeKind, ResponseScored
-from groundwatch.reporting.tally import decisions, fingerprint
+from groundwatch.reporting.sums import Sums, facts_of, fingerprint
+from groundwatch.statistics.alarm import ALL
 from groundwatch.statistics.intervals import Interval
 from groundwatch.statistics.sampling import WeightedSums, weight, weighted_rate
 
@@ -74,13 +75,9 @@ class Trend(msgspec.Struct, array_like=True):
 class VersionSums(msgspec.Struct, array_like=True):
     """The scored answers of one version; `first` and `last` are when they were recorded."""
 
-    scored: int = 0
-    eligible: int = 0
-    decided: int = 0
-    cost: float = 0.0
+    sums: Sums = msgspec.field(default_factory=Sums)
     first: float = 0.0
     last: float = 0.0
-    facts: WeightedSums = msgspec.field(default_factory=WeightedSums)
     trend: Trend = msgspec.field(default_factory=Trend)
 
 
@@ -115,22 +112,15 @@ class Versions:
             return
         key = (event.model, event.protocol, fingerprint(event.judges), self._version_of(event.tags))
         # The last to answer stands last.
-        sums = self._sums.pop(key, None) or VersionSums()
-        self._sums[key] = sums
+        version = self._sums[key] = self._sums.pop(key) if key in self._sums else VersionSums()
         if len(self._sums) > VERSIONS:
             del self._sums[next(iter(self._sums))]
-        decided, refuted = decisions(event)
-        facts = (refuted.total(), decided.total())
-        each = weight(event.drawn)
-        sums.scored += 1
-        sums.eligible += event.eligible
-        sums.decided += event.decided
-        sums.cost += event.usage.cost
-        sums.first = min(sums.first or event.recorded_at, event.recorded_at)
-        sums.last = max(sums.last, event.recorded_at)
+        facts = facts_of(event)[ALL]
+        version.sums.add(event, facts)
+        version.first = min(version.first or event.recorded_at, event.recorded_at)
+        version.last = max(version.last, event.recorded_at)
         if facts[1]:
-            sums.facts.add(*facts, each)
-            sums.trend.add(event.recorded_at, *facts, each)
+            version.trend.add(event.recorded_at, *facts, weight(event.drawn))
 
     def state(self) -> VersionsState:
         return list(self._sums.items())
@@ -146,15 +136,15 @@ class Versions:
                 protocol=protocol,
                 fingerprint=judges,
                 version=version,
-                scored=sums.scored,
-                coverage=sums.decided / sums.eligible if sums.eligible else None,
-                cost=sums.cost,
-                first=sums.first,
-                last=sums.last,
-                hallucination_rate=weighted_rate(sums.facts),
-                trend=merged_trend([sums.trend]),
+                scored=known.sums.scored,
+                coverage=known.sums.coverage,
+                cost=known.sums.cost,
+                first=known.first,
+                last=known.last,
+                hallucination_rate=weighted_rate(known.sums.facts),
+                trend=merged_trend([known.trend]),
             )
-            for (model, protocol, judges, version), sums in sorted(
+            for (model, protocol, judges, version), known in sorted(
                 self._sums.items(), key=lambda one: (*one[0][:3], -one[1].first)
             )
         )

@@ -11,13 +11,14 @@ from groundwatch.errors import UNDECODED, MissingExtraError
 from groundwatch.events import Decision, OpinionGiven, ResponseScored
 from groundwatch.protocols.people import likert
 from groundwatch.reviews.drift import JudgeDrift, Pairs, drifts_of, table_of
-from groundwatch.reviews.opinions import ALL, Opinions
+from groundwatch.reviews.opinions import Opinions
 from groundwatch.reviews.queues import Queues, QueueSpec
 from groundwatch.runtime.delivery.bus import ENCODER, Bus
 from groundwatch.runtime.stores.buckets import Bucket
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.statistics.agreement import cohen_kappa, fleiss_kappa, krippendorff_alpha
+from groundwatch.statistics.alarm import ALL
 from groundwatch.statistics.intervals import Interval, RatioSums, cluster_rate
 from groundwatch.topology import OUTCOMES, QUEUES_BUCKET, subject_of
 

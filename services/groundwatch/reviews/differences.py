@@ -13,9 +13,9 @@ from groundwatch.reporting.compare.versions import VersionComparison
 from groundwatch.reporting.corrected import EVERY_VERSION, By, CorrectedAlarm, VersionDifference
 from groundwatch.reporting.trends import VersionReport
 from groundwatch.reviews.corrected import FEW, UNDECIDED
-from groundwatch.reviews.opinions import ALL
 from groundwatch.reviews.queues import QueueSpec
 from groundwatch.reviews.samples import Answer, QueueSamples, counted
+from groundwatch.statistics.alarm import ALL
 from groundwatch.statistics.intervals import Interval, difference
 from groundwatch.statistics.prediction_powered import LEAST, Sample, corrected_difference, corrected_rate
 from groundwatch.statistics.sampling import WeightedSums, weighted_rate

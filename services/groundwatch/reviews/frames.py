@@ -12,11 +12,11 @@ import msgspec
 
 from groundwatch.errors import UNDECODED
 from groundwatch.events import ResponseScored
-from groundwatch.reporting.tally import CATEGORIES, OTHER, fingerprint
-from groundwatch.reviews.opinions import ALL, judged
+from groundwatch.reporting.sums import CATEGORIES, OTHER, facts_of, fingerprint
 from groundwatch.runtime.delivery.bus import ENCODER, Bus
 from groundwatch.runtime.stores.buckets import Bucket
 from groundwatch.runtime.telemetry.logs import logger
+from groundwatch.statistics.alarm import ALL
 from groundwatch.statistics.sampling import WeightedSums, weight
 from groundwatch.topology import QUEUES_BUCKET
 
@@ -73,7 +73,7 @@ class Frame(msgspec.Struct, kw_only=True):
         if (*group, ALL) not in self.answers and len(self.answers) >= GROUPS:
             group = (OTHER, "", event.protocol, judges)
         self.answers.setdefault((*group, ALL), Answers()).add(each)
-        for category, (refuted, decided) in judged(event).items():
+        for category, (refuted, decided) in facts_of(event).items():
             known = (*group, category) in self.sums or self._categories(group) < CATEGORIES
             named = category if known else OTHER
             self.sums.setdefault((*group, named), WeightedSums()).add(refuted, decided, each)

@@ -9,7 +9,7 @@ import msgspec
 from groundwatch.errors import UNDECODED, InputError, Unavailable
 from groundwatch.events import FactOpinion, Label, OpinionGiven, ResponseScored
 from groundwatch.keys import bare_key, in_partition, reviewer_key
-from groundwatch.reporting.tally import decisions, fingerprint
+from groundwatch.reporting.sums import facts_of, fingerprint
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, Stored
 from groundwatch.runtime.delivery.streams import FAULTS, Read, last_message, position_of, read_stream
 from groundwatch.runtime.telemetry.logs import logger
@@ -21,9 +21,6 @@ TRIES = 20
 MAX_TEXT = 10_000
 MAX_CATEGORY = 100
 """Characters of a fact and of its category."""
-
-ALL = "all"
-"""The category of all claims together."""
 
 _DECODER = msgspec.json.Decoder(OpinionGiven)
 
@@ -140,7 +137,7 @@ def opinion_on(
         recorded_at=outcome.recorded_at,
         weight=weight(outcome.drawn),
         fingerprint=fingerprint(outcome.judges),
-        judged=judged(outcome),
+        judged=facts_of(outcome),
         facts=facts,
         given_at=given_at,
         **more,
@@ -167,13 +164,6 @@ def check_opinion(
             raise InputError(f"facts: a text has 1 to {MAX_TEXT:,} characters")
         if not 1 <= len(fact.category) <= MAX_CATEGORY:
             raise InputError(f"facts: a category has 1 to {MAX_CATEGORY} characters")
-
-
-def judged(event: ResponseScored) -> dict[str, tuple[int, int]]:
-    """How many claims a first judge refuted and decided, by category and of `all`."""
-    decided, refuted = decisions(event)
-    found = {category: (refuted[category], number) for category, number in decided.items()}
-    return {ALL: (refuted.total(), decided.total()), **found}
 
 
 def identity(opinion: OpinionGiven) -> tuple[str, str, str, str]:

@@ -9,9 +9,10 @@ import msgspec
 from groundwatch.events import Decision, OpinionGiven
 from groundwatch.reporting.corrected import EVERY_VERSION, By
 from groundwatch.reviews.frames import Frame, Frames, Group
-from groundwatch.reviews.opinions import ALL, Opinions
+from groundwatch.reviews.opinions import Opinions
 from groundwatch.reviews.queues import Queues, QueueSpec
 from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.statistics.alarm import ALL
 from groundwatch.statistics.prediction_powered import Labelled, Sample
 from groundwatch.statistics.sampling import WeightedSums
 

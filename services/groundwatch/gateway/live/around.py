@@ -9,10 +9,11 @@ import msgspec
 from groundwatch.errors import UNDECODED
 from groundwatch.events import AlarmRaised, Decision, OutcomeKind, ResponseScored
 from groundwatch.keys import response_key
-from groundwatch.reporting.tally import decisions
+from groundwatch.reporting.sums import facts_of
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.partitioned import last_before
 from groundwatch.runtime.delivery.streams import Read
+from groundwatch.statistics.alarm import ALL
 from groundwatch.statistics.intervals import Interval
 from groundwatch.statistics.sampling import WeightedSums, weight, weighted_rate
 from groundwatch.topology import OUTCOMES, run_subjects, subject_of
@@ -23,8 +24,6 @@ READ = 1_500
 
 LENGTHS = (0, 26, 76)
 """Words of short, middling and long answers, at least."""
-
-ALL = "all"
 
 _DECODER = msgspec.json.Decoder(ResponseScored)
 
@@ -141,11 +140,7 @@ def _traffic(
             continue
         for stage, judge in sorted(event.judges.items()):
             judges[f"{stage}: {judge.model or judge.engine} ({judge.fingerprint})"] += 1
-        decided, refuted = decisions(event)
-        numbers = (
-            (refuted.total(), decided.total()) if category == ALL else (refuted[category], decided[category])
-        )
-        facts.add(*numbers, weight(event.drawn))
+        facts.add(*facts_of(event).get(category, (0, 0)), weight(event.drawn))
     scored = [event for event in events if event.outcome is OutcomeKind.SCORED]
     times = [event.recorded_at for event in events]
     words = tuple(event.answer_words for event in scored)

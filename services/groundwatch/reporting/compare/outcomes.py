@@ -11,7 +11,7 @@ import msgspec
 
 from groundwatch.events import Decision, Drawn, Judge, OutcomeKind, ResponseScored
 from groundwatch.reporting.compare.numbers import RESAMPLES, Difference, Verdicts
-from groundwatch.reporting.tally import fingerprint
+from groundwatch.reporting.sums import fingerprint
 from groundwatch.statistics.intervals import Interval, RunningSums
 from groundwatch.statistics.sampling import weight
 

@@ -1,4 +1,4 @@
-"""Running sums over the outcomes of one model under one set of judges, and which models have sums.
+"""Outcomes added up: `Sums`, and the `Tally` of one model under one set of judges.
 
 Memory does not grow with the number of responses.
 """
@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
-from typing import Self
+from typing import TypeAlias
 
 import msgspec
 
@@ -17,7 +16,8 @@ from groundwatch.events import Decision, Judge, Label, OutcomeKind, ResponseScor
 from groundwatch.keys import digest
 from groundwatch.protocols.base import Stage
 from groundwatch.reading.document import ANOTHER_LANGUAGE
-from groundwatch.reporting.figures import Headline, HeadlineState
+from groundwatch.reporting.figures import Headline
+from groundwatch.statistics.alarm import ALL
 from groundwatch.statistics.intervals import RunningSums
 from groundwatch.statistics.sampling import Linear, WeightedMoments, WeightedSums, weight
 
@@ -110,169 +110,157 @@ HEDGED = "hedged"
 
 CATEGORIES = 50
 
+Facts: TypeAlias = tuple[int, int]
+"""How many were refuted, and decided."""
 
-class Bin(RunningSums):
-    responses: int = 0
-    score: WeightedMoments = msgspec.field(default_factory=WeightedMoments)
+
+class Sums(RunningSums, omit_defaults=True):
+    """Outcomes added up: the same in whatever order they come, and in however many parts.
+
+    By category an outcome counts where it has decided facts of that category, and `score` is the protocol's
+    for it. Unscored outcomes count towards coverage, never towards a rate; declined ones towards neither.
+    """
+
+    scored: int = 0
+    unscored: int = 0
+    declined: int = 0
+    eligible: int = 0
+    decided: int = 0
+    cost: float = 0.0
     facts: WeightedSums = msgspec.field(default_factory=WeightedSums)
+    score: WeightedMoments = msgspec.field(default_factory=WeightedMoments)
 
-    def add(self, score: float | None, refuted: int, decided: int, weight: float = 1.0) -> None:
-        """Count one response; one without a score is left out of the mean score only."""
-        self.responses += 1
-        self.facts.add(refuted, decided, weight)
+    def add(self, event: ResponseScored, facts: Facts) -> None:
+        """Count one outcome with its (refuted, decided) facts."""
+        if event.outcome is OutcomeKind.DECLINED:
+            self.declined += 1
+            return
+        self._add(event, 1)
+        if event.outcome is OutcomeKind.SCORED:
+            self.add_facts(event.score, facts, weight(event.drawn))
+        else:
+            self.unscored += 1
+
+    def add_facts(self, score: float | None, facts: Facts, weight: float = 1.0) -> None:
+        """Count a scored outcome; one without a score is left out of the mean score only."""
+        self.scored += 1
+        self.facts.add(*facts, weight)
         if score is not None:
             self.score.add(score, weight)
 
+    def remove(self, event: ResponseScored) -> None:
+        """Take back an unscored outcome, as it was added."""
+        self._add(event, -1)
+        self.unscored -= 1
 
-class TallyState(msgspec.Struct, frozen=True, kw_only=True):
-    judges: dict[str, Judge]
-    protocol: str
-    scored: int
-    unscored: dict[str, int]
-    declined: dict[str, int]
-    eligible: int
-    decided: int
-    whole: Bin
-    without_chance: int
-    headline: HeadlineState
-    words: Linear
-    cost: float
-    categories: dict[str, Bin]
-    lengths: dict[int, Bin]
-    entities: dict[int, Bin]
-    shares: dict[int, Bin]
-    descriptive: WeightedSums
-    stated: WeightedSums
-    languages: dict[str, int] = {}
+    def _add(self, event: ResponseScored, times: int) -> None:
+        self.eligible += times * event.eligible
+        self.decided += times * event.decided
+        self.cost += times * event.usage.cost
+
+    @property
+    def judged(self) -> int:
+        return self.scored + self.unscored
+
+    @property
+    def responses(self) -> int:
+        return self.judged + self.declined
+
+    @property
+    def coverage(self) -> float | None:
+        """Decided by eligible facts."""
+        return self.decided / self.eligible if self.eligible else None
 
 
-class Tally:
+class Tally(msgspec.Struct, omit_defaults=True):
     """Everything that a report tells of one model, protocol, run and set of judges."""
 
-    def __init__(self, judges: Mapping[str, Judge], protocol: str = "") -> None:
-        self.judges = dict(judges)
-        self.protocol = protocol
-        self.scored = 0
-        self.unscored: Counter[str] = Counter()
-        self.declined: Counter[str] = Counter()
-        self.languages: Counter[str] = Counter()
-        self.eligible = 0
-        self.decided = 0
-        self.whole = Bin()
-        self.without_chance = 0
-        self.headline = Headline(protocol)
-        self.words = Linear()
-        self.cost = 0.0
-        self.categories: dict[str, Bin] = {}
-        self.lengths: dict[int, Bin] = {}
-        self.entities: dict[int, Bin] = {}
-        self.shares: dict[int, Bin] = {}
-        self.descriptive = WeightedSums()
-        self.stated = WeightedSums()
+    judges: dict[str, Judge]
+    headline: Headline
+    sums: Sums = msgspec.field(default_factory=Sums)
+    unscored: dict[str, int] = {}
+    declined: dict[str, int] = {}
+    languages: dict[str, int] = {}
+    without_chance: int = 0
+    words: Linear = msgspec.field(default_factory=Linear)
+    categories: dict[str, Sums] = {}
+    lengths: dict[int, Sums] = {}
+    entities: dict[int, Sums] = {}
+    shares: dict[int, Sums] = {}
+    descriptive: WeightedSums = msgspec.field(default_factory=WeightedSums)
+    stated: WeightedSums = msgspec.field(default_factory=WeightedSums)
 
     @property
     def fingerprint(self) -> str:
         """Twelve hex digits over every stage and who judged there; empty when nobody did."""
         return fingerprint(self.judges)
 
-    @property
-    def responses(self) -> int:
-        return self.scored + self.unscored.total() + self.declined.total()
-
     def add(self, event: ResponseScored) -> None:
-        """Count one outcome. An unscored one counts towards coverage, never towards a rate of facts."""
-        scored = event.outcome is OutcomeKind.SCORED
-        decided, refuted = decisions(event) if scored else ({}, {})
-        pair = (sum(refuted.values()), sum(decided.values()))
+        facts = facts_of(event)
+        self.sums.add(event, facts[ALL])
         if event.outcome is OutcomeKind.DECLINED:
-            self.declined[event.reason] += 1
+            _count(self.declined, event.reason)
             self.without_chance += event.drawn.probability <= 0
             return
         each = weight(event.drawn)
-        self.eligible += event.eligible
-        self.decided += event.decided
-        self.cost += event.usage.cost
-        score = event.score if scored else None
-        self.lengths.setdefault(_start(LENGTH_STARTS, event.answer_words), Bin()).add(score, *pair, each)
+        _bin(self.lengths, LENGTH_STARTS, event.answer_words).add(event, facts[ALL])
         self.words.add(event.answer_words, 1, each)
         self.headline.add(event)
         descriptive = sum(unit.label is Label.DESCRIPTIVE for unit in event.units)
         # Other protocols do not tell description from analysis: all their sub-sentences count as descriptive.
         if event.units and ("descriptive" in event.values or descriptive < len(event.units)):
             self.descriptive.add(descriptive, len(event.units), each)
-            start = _start(SHARE_STARTS, 100 * descriptive / len(event.units))
-            self.shares.setdefault(start, Bin()).add(score, *pair, each)
-        if not scored:
-            self.unscored[event.reason] += 1
+            share = 100 * descriptive / len(event.units)
+            _bin(self.shares, SHARE_STARTS, share).add(event, facts[ALL])
+        if event.outcome is OutcomeKind.UNSCORED:
+            _count(self.unscored, event.reason)
             if event.reason == ANOTHER_LANGUAGE:
-                self.languages[event.detail] += 1
+                _count(self.languages, event.detail)
             return
-        self.scored += 1
-        self.whole.add(score, *pair, each)
         if (entities := event.values.get("entities")) is not None:
-            self.entities.setdefault(_start(ENTITY_STARTS, entities), Bin()).add(score, *pair, each)
-        for category, number in decided.items():
-            share = event.values.get(f"{event.protocol}.{category}")
-            self._category(category).add(share, refuted[category], number, each)
-        guessed, wrong = (one.total() for one in decisions(event, hedged=True))
-        self.stated.add(pair[0] - wrong, pair[1] - guessed, each)
+            _bin(self.entities, ENTITY_STARTS, entities).add(event, facts[ALL])
+        for category, pair in facts.items():
+            if category != ALL:
+                score = event.values.get(f"{event.protocol}.{category}")
+                self._category(category).add_facts(score, pair, each)
+        (refuted, decided), (wrong, guessed) = facts[ALL], facts_of(event, hedged=True)[ALL]
+        self.stated.add(refuted - wrong, decided - guessed, each)
         if guessed:
-            self._category(HEDGED).add(None, wrong, guessed, each)
+            self._category(HEDGED).add_facts(None, (wrong, guessed), each)
 
     def may_hold(self, event: ResponseScored) -> bool:
         """Whether an unscored outcome like this was added."""
-        return bool(self.unscored[event.reason]) and _start(LENGTH_STARTS, event.answer_words) in self.lengths
+        return event.reason in self.unscored and _start(LENGTH_STARTS, event.answer_words) in self.lengths
 
     def remove(self, event: ResponseScored) -> None:
         """Take back an unscored outcome, as it was added: another one takes its place."""
-        each = weight(event.drawn)
-        self.eligible -= event.eligible
-        self.decided -= event.decided
-        self.cost -= event.usage.cost
-        self.words.add(event.answer_words, 1, -each)
-        self.headline.remove()
+        self.sums.remove(event)
+        self.words.add(event.answer_words, 1, -weight(event.drawn))
+        self.headline.judged -= 1
         start = _start(LENGTH_STARTS, event.answer_words)
-        self.lengths[start].responses -= 1
+        self.lengths[start].remove(event)
         if not self.lengths[start].responses:
             del self.lengths[start]
-        self.unscored -= Counter([event.reason])
+        _count(self.unscored, event.reason, -1)
         if event.reason == ANOTHER_LANGUAGE:
-            self.languages -= Counter([event.detail])
+            _count(self.languages, event.detail, -1)
 
     def merge(self, other: Tally) -> None:
-        for name in _COUNTS:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in _SUMS:
+        self.without_chance += other.without_chance
+        for name in ("sums", "headline", "words", "descriptive", "stated"):
             getattr(self, name).merge(getattr(other, name))
-        for category, found in other.categories.items():
-            self._category(category).merge(found)
+        for name in ("unscored", "declined", "languages"):
+            for reason, number in getattr(other, name).items():
+                _count(getattr(self, name), reason, number)
+        for category, sums in other.categories.items():
+            self._category(category).merge(sums)
         for name in ("lengths", "entities", "shares"):
-            for start, found in getattr(other, name).items():
-                getattr(self, name).setdefault(start, Bin()).merge(found)
+            for start, sums in getattr(other, name).items():
+                getattr(self, name).setdefault(start, Sums()).merge(sums)
 
-    def _category(self, name: str) -> Bin:
+    def _category(self, name: str) -> Sums:
         known = name in self.categories or len(self.categories) < CATEGORIES
-        return self.categories.setdefault(name if known else OTHER, Bin())
-
-    def state(self) -> TallyState:
-        """What is needed to go on from here; to be encoded before anything is added."""
-        plain = {name: getattr(self, name) for name in _PLAIN}
-        return TallyState(**plain, headline=self.headline.state())
-
-    @classmethod
-    def restored(cls, state: TallyState) -> Self:
-        tally = cls(state.judges, state.protocol)
-        for name in _PLAIN:
-            setattr(tally, name, getattr(state, name))
-        tally.unscored, tally.declined = Counter(state.unscored), Counter(state.declined)
-        tally.languages = Counter(state.languages)
-        tally.headline.restore(state.headline)
-        return tally
-
-
-_PLAIN = tuple(name for name in TallyState.__struct_fields__ if name != "headline")
-_COUNTS = ("scored", "unscored", "declined", "languages", "without_chance", "eligible", "decided", "cost")
-_SUMS = ("whole", "headline", "words", "descriptive", "stated")
+        return self.categories.setdefault(name if known else OTHER, Sums())
 
 
 def fingerprint(judges: Mapping[str, Judge]) -> str:
@@ -293,16 +281,26 @@ def rivals(judges: Mapping[str, Judge]) -> str:
     )
 
 
-def _start(starts: Sequence[int], value: float) -> int:
-    return starts[bisect_right(starts, value) - 1]
-
-
-def decisions(event: ResponseScored, *, hedged: bool = False) -> tuple[Counter[str], Counter[str]]:
-    """Decided and refuted claims of an outcome by category; of those `hedged` alone."""
-    decided: Counter[str] = Counter()
-    refuted: Counter[str] = Counter()
+def facts_of(event: ResponseScored, *, hedged: bool = False) -> dict[str, Facts]:
+    """(Refuted, decided) facts of an outcome by category, and of `all`; of those `hedged` alone."""
+    found: dict[str, Facts] = {ALL: (0, 0)}
     for claim in event.claims:
         if claim.decision is not Decision.UNDECIDED and (claim.hedged or not hedged):
-            decided[claim.category] += 1
-            refuted[claim.category] += claim.decision is Decision.REFUTED
-    return decided, refuted
+            for category in {ALL, claim.category}:
+                refuted, decided = found.get(category, (0, 0))
+                found[category] = (refuted + (claim.decision is Decision.REFUTED), decided + 1)
+    return found
+
+
+def _count(counts: dict[str, int], name: str, number: int = 1) -> None:
+    counts[name] = counts.get(name, 0) + number
+    if not counts[name]:
+        del counts[name]
+
+
+def _bin(bins: dict[int, Sums], starts: Sequence[int], value: float) -> Sums:
+    return bins.setdefault(_start(starts, value), Sums())
+
+
+def _start(starts: Sequence[int], value: float) -> int:
+    return starts[bisect_right(starts, value) - 1]

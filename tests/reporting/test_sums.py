@@ -1,12 +1,23 @@
-"""Which models are told apart, however many there are."""
+"""Sums are the same however they are added; which models are told apart, however many there are."""
 
 from __future__ import annotations
 
-from groundwatch.events import Decision, JudgedClaim, OutcomeKind
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.reporting.test_state import outcome
+
+from groundwatch.events import Decision, JudgedClaim, OutcomeKind, ResponseScored, Usage
 from groundwatch.reporting.alarms import Alarms
+from groundwatch.reporting.figures import Headline
 from groundwatch.reporting.report import Report
-from groundwatch.reporting.tally import CATEGORIES, Names
+from groundwatch.reporting.sums import CATEGORIES, Names, Sums, Tally
 from groundwatch.statistics.alarm import Rule
+from groundwatch.statistics.sampling import weighted_mean_interval, weighted_rate
 
 
 def test_the_names_that_come_most_often_stay_whichever_came_first():
@@ -105,3 +116,54 @@ def test_a_model_with_an_alarm_is_watched_however_many_are_invented(make):
     for number in range(400):
         alarms.add(make.scored(30 + number, 0, 4, model="bad"))
     assert alarms.raised_now("bad", "faithscore")["all"] == 0
+
+
+def test_what_is_taken_back_leaves_nothing(make):
+    tally = Tally(make.both, Headline("faithscore"))
+    refused = make.ended(OutcomeKind.UNSCORED, "refused", 30, eligible=3, usage=Usage(cost=0.5))
+    tally.add(refused)
+    tally.remove(refused)
+    assert (tally.sums, tally.lengths, tally.unscored) == (Sums(), {}, {})
+    assert tally.headline == Headline("faithscore")
+
+
+@settings(max_examples=100)
+@given(st.lists(outcome(), max_size=30), st.randoms(use_true_random=False), st.integers(1, 4))
+def test_sums_are_the_same_in_any_order_and_in_any_parts(
+    outcomes: list[ResponseScored], random: Random, parts: int
+) -> None:
+    numbers = {}
+    for order in range(3):
+        tallies = [Tally({}, Headline("faithscore")) for _ in range(parts if order else 1)]
+        for number, one in enumerate(outcomes):
+            tallies[number % len(tallies)].add(msgspec.structs.replace(one, protocol="faithscore"))
+        random.shuffle(outcomes)
+        random.shuffle(tallies)
+        whole = Tally({}, Headline("faithscore"))
+        for tally in tallies:
+            whole.merge(tally)
+        figures = [one.value for one in whole.headline.figures() if one.value is not None]
+        intervals = [
+            (each.responses, weighted_rate(each.facts), weighted_mean_interval(each.score, bounds=(0.0, 1.0)))
+            for bins in (whole.categories, whole.lengths, whole.entities, whole.shares, {"": whole.sums})
+            for _, each in sorted(bins.items())
+        ]
+        numbers[order] = (
+            (whole.sums.scored, whole.sums.unscored, whole.sums.declined),
+            (whole.sums.eligible, whole.sums.decided, whole.unscored, whole.declined, whole.without_chance),
+            *(msgspec.structs.astuple(one) for one in figures),
+            *(
+                (count, *(msgspec.structs.astuple(one) for one in (rate, mean) if one is not None))
+                for count, rate, mean in intervals
+            ),
+        )
+    assert flat(numbers[1]) == pytest.approx(flat(numbers[0]), abs=1e-9)
+    assert flat(numbers[2]) == pytest.approx(flat(numbers[0]), abs=1e-9)
+
+
+def flat(value: Any) -> list[float]:
+    if isinstance(value, dict):
+        value = sorted(value.items())
+    if isinstance(value, tuple | list):
+        return [number for one in value for number in flat(one)]
+    return [float(value)] if isinstance(value, int | float) else []
