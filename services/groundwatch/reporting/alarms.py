@@ -8,7 +8,7 @@ import msgspec
 
 from groundwatch.events import AlarmRaised, OutcomeKind, ResponseScored
 from groundwatch.reporting.sums import CATEGORIES, OTHER, Facts, Names, NamesState, facts_of, fingerprint
-from groundwatch.statistics.alarm import ALL, ModelAlarm, ModelAlarmState, Rule, State, Turn
+from groundwatch.statistics.alarm import ALL, ModelAlarm, Rule, State, Turn
 from groundwatch.statistics.sampling import representative
 from groundwatch.times import moment_of
 
@@ -35,19 +35,10 @@ class Watched(msgspec.Struct):
     latest: float = 0.0
 
 
-class WatchedState(msgspec.Struct, frozen=True, array_like=True):
-    run: str
-    model: str
-    protocol: str
-    fingerprint: str
-    latest: float
-    series: ModelAlarmState
-
-
 class AlarmsState(msgspec.Struct, frozen=True, array_like=True):
     """What alarms have learnt. `raised` names no response and no tenant; `open` has places in it."""
 
-    watched: list[WatchedState]
+    watched: list[Watched]
     names: NamesState
     raised: list[Raised]
     open: list[tuple[tuple[str, str, str, str, str], int]]
@@ -100,7 +91,7 @@ class Alarms:
         raised = [*(one for one in self._open.values() if id(one) not in latest), *self.raised]
         places = {id(one): place for place, one in enumerate(raised)}
         return AlarmsState(
-            [WatchedState(*key, one.latest, one.series.state()) for key, one in self.watched.items()],
+            list(self.watched.values()),
             self._names.state(),
             [_anonymous(one) for one in raised],
             [(key, places[id(one)]) for key, one in self._open.items()],
@@ -109,11 +100,9 @@ class Alarms:
     def restore(self, state: AlarmsState, known: Mapping[tuple[str, str, str, float], AlarmRaised]) -> None:
         """Go on from there. `known` are alarms as they were announced, by `named`."""
         self.watched, self._of_model = {}, {}
-        for saved in state.watched:
-            key = (saved.run, saved.model, saved.protocol, saved.fingerprint)
-            series = ModelAlarm.restored(self.rule, saved.series)
-            found = self.watched[key] = Watched(*key, series, saved.latest)
-            self._of_model.setdefault((saved.model, saved.protocol), []).append(found)
+        for watched in state.watched:
+            self.watched[watched.run, watched.model, watched.protocol, watched.fingerprint] = watched
+            self._of_model.setdefault((watched.model, watched.protocol), []).append(watched)
         self._names.restore(state.names)
         for one in state.raised:
             one.alarm = known.get(named(one.alarm), one.alarm)

@@ -7,7 +7,6 @@ of which nothing else is assumed, neither independence nor a distribution.
 import math
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Self
 
 import msgspec
 
@@ -76,13 +75,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     after: float
 
 
-class DetectorState(msgspec.Struct, frozen=True, array_like=True):
-    values: list[float]
-    sums: list[float]
-    starts: list[Point | None]
-
-
-class Detector:
+class Detector(msgspec.Struct):
     """Evidence that the mean of what comes is now above `base`, whatever has been before.
 
     An e-detector of the Shiryaev-Roberts kind (Shin, Ramdas and Rinaldo 2023, definition 2.2 and section
@@ -93,58 +86,40 @@ class Detector:
     for every n. Bets are fixed, at most 1 / base, so that no factor is negative.
     """
 
-    def __init__(self, base: float, threshold: float) -> None:
-        if not 0 < base < 1 or threshold < 1:
-            raise ValueError(f"base {base} and threshold {threshold}")
-        self.base = base
-        self.threshold = threshold
-        self._bets = bets(base)
-        self._values = [0.0] * len(self._bets)
-        # Page's statistic of each bet: where it last left 0 is the likeliest beginning of the change.
-        self._sums = [0.0] * len(self._bets)
-        self._starts: list[Point | None] = [None] * len(self._bets)
+    base: float
+    threshold: float
+    values: list[float] = msgspec.field(default_factory=lambda: [0.0] * len(ODDS))
+    sums: list[float] = msgspec.field(default_factory=lambda: [0.0] * len(ODDS))
+    """Page's statistic of each bet: where it last left 0 is the likeliest beginning of the change."""
+    starts: list[Point | None] = msgspec.field(default_factory=lambda: [None] * len(ODDS))
+
+    def __post_init__(self) -> None:
+        if not 0 < self.base < 1 or self.threshold < 1:
+            raise ValueError(f"base {self.base} and threshold {self.threshold}")
 
     def add(self, x: float, here: Point) -> bool:
         """Take in a share from 0 to 1; whether the threshold is reached."""
-        for index, bet in enumerate(self._bets):
+        for index, bet in enumerate(bets(self.base)):
             factor = 1 + bet * (x - self.base)
-            self._values[index] = (self._values[index] + 1) * factor
-            if self._sums[index] <= 0:
-                self._sums[index], self._starts[index] = 0.0, here
-            self._sums[index] += math.log(factor)
+            self.values[index] = (self.values[index] + 1) * factor
+            if self.sums[index] <= 0:
+                self.sums[index], self.starts[index] = 0.0, here
+            self.sums[index] += math.log(factor)
         return self.value >= self.threshold
-
-    def state(self) -> DetectorState:
-        return DetectorState(self._values, self._sums, self._starts)
-
-    def restore(self, state: DetectorState) -> None:
-        self._values, self._sums, self._starts = state.values, state.sums, state.starts
 
     @property
     def value(self) -> float:
         """The statistic; its mean after n good responses is at most n."""
-        return math.fsum(self._values) / len(self._values)
+        return math.fsum(self.values) / len(self.values)
 
     @property
     def since(self) -> Point | None:
         """The first response after the change, by the bet that has gained most (Page 1954)."""
-        best = max(range(len(self._sums)), key=self._sums.__getitem__)
-        return self._starts[best]
+        best = max(range(len(self.sums)), key=self.sums.__getitem__)
+        return self.starts[best]
 
 
-class SeriesState(msgspec.Struct, frozen=True, array_like=True):
-    shares: list[float]
-    looks: int
-    refuted: int
-    decided: int
-    first: Point | None
-    detector: DetectorState | None
-    responses: int
-    state: State
-    base: float | None
-
-
-class Series:
+class Series(msgspec.Struct):
     """One category of one model's facts, from learning its base to alarm, recovery and the next alarm.
 
     An alarm is raised once. It stays raised, and says nothing more, until the rate is shown to be back at
@@ -152,19 +127,21 @@ class Series:
     rate would take it for normal, and the same fault would pass unnoticed the second time.
     """
 
-    def __init__(self, rule: Rule, threshold: float) -> None:
-        self._rule = rule
-        self._threshold = threshold
-        self._shares: list[float] = []
-        self._looks = 0
-        self._refuted = self._decided = 0
-        self._first: Point | None = None
-        self._detector: Detector | None = None
-        self.responses = 0
-        self.state = State.LEARNING
-        self.base: float | None = None
-        if rule.objective > 0:
-            self._watch(rule.objective)
+    rule: Rule
+    threshold: float
+    shares: list[float] = []
+    looks: int = 0
+    refuted: int = 0
+    decided: int = 0
+    first: Point | None = None
+    detector: Detector | None = None
+    responses: int = 0
+    state: State = State.LEARNING
+    base: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.base is None and self.rule.objective > 0:
+            self._watch(self.rule.objective)
 
     def add(self, number: int, time: float, refuted: int, decided: int) -> Turn | None:
         """Take in a response with `decided` facts of the category, at least 1; what it turns, if anything.
@@ -172,51 +149,25 @@ class Series:
         `number` counts all of the model's responses, those without such a fact among them.
         """
         share = refuted / decided
-        here = Point(number=number, time=time, refuted=self._refuted, decided=self._decided)
-        self._first = self._first or here
-        self._refuted += refuted
-        self._decided += decided
+        here = Point(number=number, time=time, refuted=self.refuted, decided=self.decided)
+        self.first = self.first or here
+        self.refuted += refuted
+        self.decided += decided
         self.responses += 1
         looked = self._learn(share)
-        if self._detector is None or looked:
+        if self.detector is None or looked:
             return None
         good = self.state is State.RAISED
-        if not self._detector.add(1 - share if good else share, here):
+        if not self.detector.add(1 - share if good else share, here):
             return None
-        return self._turn(self._detector.since or here, here)
-
-    def saved(self) -> SeriesState:
-        return SeriesState(
-            self._shares,
-            self._looks,
-            self._refuted,
-            self._decided,
-            self._first,
-            None if self._detector is None else self._detector.state(),
-            self.responses,
-            self.state,
-            self.base,
-        )
-
-    def restore(self, saved: SeriesState) -> None:
-        self._shares, self._looks, self._first = saved.shares, saved.looks, saved.first
-        self._refuted, self._decided, self.responses = saved.refuted, saved.decided, saved.responses
-        if saved.base is not None:
-            self._watch(saved.base)
-            if saved.state is State.RAISED:
-                self._detector = Detector(1 - saved.base, RECOVERY)
-        self.state = saved.state
-        if self._detector is not None and saved.detector is not None:
-            self._detector.restore(saved.detector)
+        return self._turn(self.detector.since or here, here)
 
     @property
     def progress(self) -> float:
         """How much of the evidence for the next turn is there, on a logarithmic scale from 0 to 1."""
-        if self._detector is None:
+        if self.detector is None:
             return 0.0
-        return max(
-            0.0, min(1.0, math.log(max(1.0, self._detector.value)) / math.log(self._detector.threshold))
-        )
+        return max(0.0, min(1.0, math.log(max(1.0, self.detector.value)) / math.log(self.detector.threshold)))
 
     def _learn(self, share: float) -> bool:
         """Keep the share, and look at all of them when they are `learn`, twice, 4 times … as many.
@@ -227,54 +178,49 @@ class Series:
         more than one crossing in `threshold` responses is expected of each stretch, hence of all together.
         Whether it looked: a share that has shaped the base is no evidence against it.
         """
-        if self._rule.objective or self._looks > NARROWED or self.state is State.RAISED:
+        if self.rule.objective or self.looks > NARROWED or self.state is State.RAISED:
             return False
-        self._shares.append(share)
-        if len(self._shares) < self._rule.learn * 2**self._looks:
+        self.shares.append(share)
+        if len(self.shares) < self.rule.learn * 2**self.looks:
             return False
-        self._looks += 1
-        level = 1 - (1 - LEVEL) / 2**self._looks
-        learnt = min(upper_bound(self._shares, level) * (1 + self._rule.margin), HIGHEST_BASE)
+        self.looks += 1
+        level = 1 - (1 - LEVEL) / 2**self.looks
+        learnt = min(upper_bound(self.shares, level) * (1 + self.rule.margin), HIGHEST_BASE)
         if self.base is None or learnt < self.base:
             self._watch(learnt)
-        if self._looks > NARROWED:
-            self._shares = []
+        if self.looks > NARROWED:
+            self.shares = []
         return True
 
     def _watch(self, base: float) -> None:
         self.base = base
         self.state = State.WATCHING
-        self._detector = Detector(base, self._threshold)
+        self.detector = Detector(base, self.threshold)
 
     def _turn(self, since: Point, here: Point) -> Turn:
         assert self.base is not None
-        assert self._first is not None
-        before = (since.refuted - self._first.refuted, since.decided - self._first.decided)
+        assert self.first is not None
+        before = (since.refuted - self.first.refuted, since.decided - self.first.decided)
         turn = Turn(
             raised=self.state is State.WATCHING,
             base=self.base,
-            learnt=not self._rule.objective,
+            learnt=not self.rule.objective,
             since=since,
             at=here,
             before=before[0] / before[1] if before[1] else None,
-            after=(self._refuted - since.refuted) / (self._decided - since.decided),
+            after=(self.refuted - since.refuted) / (self.decided - since.decided),
         )
-        self._first = since
+        self.first = since
         if turn.raised:
             self.state = State.RAISED
-            self._looks, self._shares = NARROWED + 1, []
-            self._detector = Detector(1 - self.base, RECOVERY)
+            self.looks, self.shares = NARROWED + 1, []
+            self.detector = Detector(1 - self.base, RECOVERY)
         else:
             self._watch(self.base)
         return turn
 
 
-class ModelAlarmState(msgspec.Struct, frozen=True, array_like=True):
-    series: dict[str, SeriesState]
-    responses: int
-
-
-class ModelAlarm:
+class ModelAlarm(msgspec.Struct):
     """All series of one model under one protocol and one set of judges: every category, and all facts.
 
     The false alarms that the rule allows are shared out among the series: a half to all facts together,
@@ -282,10 +228,13 @@ class ModelAlarm:
     categories come, so by Bonferroni the rule holds for the model as a whole.
     """
 
-    def __init__(self, rule: Rule) -> None:
-        self._rule = rule
-        self.series: dict[str, Series] = {ALL: Series(rule, rule.responses / share_of(0))}
-        self.responses = 0
+    rule: Rule
+    series: dict[str, Series] = {}
+    responses: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.series:
+            self._begin(ALL)
 
     def add(self, time: float, facts: Mapping[str, tuple[int, int]]) -> list[tuple[str, Turn]]:
         """Take in a scored response: (refuted, decided) facts by category. What it turns, by category."""
@@ -301,22 +250,8 @@ class ModelAlarm:
                 found.append((category, turn))
         return found
 
-    def state(self) -> ModelAlarmState:
-        return ModelAlarmState({name: one.saved() for name, one in self.series.items()}, self.responses)
-
-    @classmethod
-    def restored(cls, rule: Rule, state: ModelAlarmState) -> Self:
-        alarm = cls(rule)
-        alarm.responses = state.responses
-        for category, saved in state.series.items():
-            # In the order in which they were first seen, which their thresholds come from.
-            if category not in alarm.series:
-                alarm._begin(category)
-            alarm.series[category].restore(saved)
-        return alarm
-
     def _begin(self, category: str) -> None:
-        self.series[category] = Series(self._rule, self._rule.responses / share_of(len(self.series)))
+        self.series[category] = Series(self.rule, self.rule.responses / share_of(len(self.series)))
 
 
 def bets(base: float) -> tuple[float, ...]:

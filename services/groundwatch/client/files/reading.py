@@ -4,22 +4,24 @@ Lines, a JSON array or document, CSV and Parquet are read, with responses of our
 logged. What is only alike is told how to convert.
 """
 
+import mmap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import msgspec
 
-from groundwatch.client.files import foreign, json_files, tables
+from groundwatch.client.files import tables
 from groundwatch.client.files.calls import Told, WithoutImage, record_of
-from groundwatch.client.files.folders import answers_in
-from groundwatch.client.files.parquet import MAGIC, ParquetTable
+from groundwatch.client.files.tables import ParquetTable
 from groundwatch.conversations import exports
-from groundwatch.errors import UNDECODED, FileFormatError, InputError, check_regular
+from groundwatch.errors import UNDECODED, FileFormatError, InputError, check_regular, told_to_user
 from groundwatch.events import ResponseRecorded
-from groundwatch.records import Refusal
+from groundwatch.records import Record as Fields
+from groundwatch.records import Refusal, split_lines, too_long
 
 Record = bytes | dict[str, Any] | Refusal
 """A response as it stands on a line, or its fields, with images by name, by address or as bytes; or why it is
@@ -48,7 +50,7 @@ class AnswerFile:
         max_line: int = MAX_LINE,
     ) -> None:
         """`published` are the file's answers where it is in the format of a work that published them."""
-        self.path = answers_in(path) if path.is_dir() else path
+        self.path = _answers_in(path) if path.is_dir() else path
         check_regular(self.path)
         self._model = model
         self._given = {name: value for name, value in (("model", model), ("tenant", tenant)) if value}
@@ -60,7 +62,7 @@ class AnswerFile:
 
     def count(self) -> int:
         """How many records there are. Of Parquet with responses of ours only its footer is read."""
-        if self._published is None and self._begins().startswith(MAGIC):
+        if self._published is None and self._begins().startswith(tables.MAGIC):
             with ParquetTable(self.path) as table:
                 if exports.export_of(dict.fromkeys(table.names, "")) is None:
                     return len(table)
@@ -78,7 +80,7 @@ class AnswerFile:
 
     def _begins(self) -> bytes:
         with self._told(), self.path.open("rb") as stream:
-            return stream.read(len(MAGIC))
+            return stream.read(len(tables.MAGIC))
 
     @contextmanager
     def _told(self) -> Iterator[None]:
@@ -106,21 +108,23 @@ class AnswerFile:
         if self._published is not None:
             return enumerate(map(self._of_published, self._published), start=1)
         with self._told(), self.path.open("rb") as stream:
-            begins = stream.readline(self._max_line).removeprefix(json_files.BOM)
-            foreign.refuse_binary(self.path, begins)
+            begins = stream.readline(self._max_line).removeprefix(BOM)
+            for magic, advice in _BINARY.items():
+                if begins.startswith(magic):
+                    raise FileFormatError(self.path, advice.format(quote(str(self.path))))
             first = next((line for line in chain([begins], stream) if line.strip()), b"").strip()
-        if begins.startswith(MAGIC):
+        if begins.startswith(tables.MAGIC):
             return self._of_parquet()
         if first.startswith(b"["):
-            items = json_files.array(self.path)
-            return self._of_json(items, array=True)
+            items = _array(self.path)
+            return self._of_json(items)
         if first.startswith(b"{"):
             record = _decoded(first)
             if not record or any(isinstance(record.get(name), list) for name in ("data", "observations")):
-                document = json_files.document(self.path)
+                document = _document(self.path)
                 if document is not None:
-                    return self._of_json(document, array=True)
-            return self._of_json(json_files.lines(self.path, self._max_line), array=False)
+                    return self._of_json(document)
+            return self._of_json(_lines(self.path, self._max_line))
         return self._of_text(first)
 
     def _of_published(self, response: ResponseRecorded) -> bytes:
@@ -130,17 +134,19 @@ class AnswerFile:
             response = msgspec.structs.replace(response, tenant=tenant)
         return _ENCODER.encode(response)
 
-    def _of_json(
-        self, records: Iterator[tuple[int, bytes | Refusal]], *, array: bool
-    ) -> Iterator[tuple[int, Record]]:
+    def _of_json(self, records: Iterator[tuple[int, bytes | Refusal]]) -> Iterator[tuple[int, Record]]:
         """The first record says whose they are."""
         first = next(records, None)
         if first is None:
             return
         begin = _decoded(first[1]) if isinstance(first[1], bytes) else {}
-        foreign.refuse_record(self.path, begin, array=array)
-        records = chain([first], records)
         export = None if {"model", "answer"} <= begin.keys() else exports.export_of(begin)
+        if export is None and not {"model", "answer"} & begin.keys() and begin.keys() - _READ:
+            names = " ".join(", ".join(begin).split())[:200]
+            raise FileFormatError(
+                self.path, f"holds records with the keys {names}: a response has id, model and answer"
+            )
+        records = chain([first], records)
         if export is not None:
             yield from self._of_calls(export, ((number, _values(line)) for number, line in records))
             return
@@ -171,10 +177,8 @@ class AnswerFile:
     def _of_text(self, first: bytes) -> Iterator[tuple[int, Record]]:
         delimiter, names = tables.delimited(first)
         export = exports.export_of(dict.fromkeys(names, ""))
-        if export is None:
-            foreign.refuse_table(self.path, names, f"read_csv({{path!r}}, sep={delimiter!r})")
-            if not {"id", "answer"} <= set(names) and self.path.suffix.lower() not in {".csv", ".tsv"}:
-                return iter(json_files.lines(self.path, self._max_line))
+        if export is None and not {"id", "answer"} <= set(names) and self.path.suffix.lower() not in _TABLES:
+            return iter(_lines(self.path, self._max_line))
         rows = tables.rows(self.path, delimiter)
         return self._of_table(names, rows, export, line=1)
 
@@ -182,7 +186,6 @@ class AnswerFile:
         with ParquetTable(self.path) as table:
             export = exports.export_of(dict.fromkeys(table.names, ""))
             if export is None:
-                foreign.refuse_table(self.path, table.names, "read_parquet({path!r})")
                 names = tables.Columns(self.path, table.names).names
             else:
                 names = [name for name in table.names if export.reads(name)]
@@ -216,6 +219,12 @@ class AnswerFile:
 
 
 _FILE_NAMES = frozenset({"file_name", "file_names"})
+_READ = {*Fields.__struct_encode_fields__, *_FILE_NAMES, "image_id", "text"}
+_TABLES = {".csv", ".tsv"}
+_BINARY = {
+    b"\x1f\x8b": "is compressed: run gunzip -k {}",
+    b"PK\x03\x04": "is an Excel workbook or another zip archive, which is not read: save {} as CSV",
+}
 
 
 def _with_images(values: dict[str, Any]) -> Record:
@@ -246,3 +255,79 @@ def _decoded(line: bytes) -> dict[str, Any]:
     except UNDECODED:
         return {}
     return found if isinstance(found, dict) else {}
+
+
+MAX_ARRAY = 512 * 1024 * 1024
+"""Bytes of a JSON array or document, which is read as a whole."""
+
+BOM = b"\xef\xbb\xbf"
+
+
+class _Document(msgspec.Struct):
+    """Langfuse's and Phoenix's APIs answer with `data`; one trace of Langfuse has its `observations`."""
+
+    data: list[msgspec.Raw] = []
+    observations: list[msgspec.Raw] = []
+
+
+_ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
+_DOCUMENT = msgspec.json.Decoder(_Document)
+
+
+def _lines(path: Path, most: int) -> Iterator[tuple[int, bytes | Refusal]]:
+    """Every line with its number, as it is there."""
+    with told_to_user(f"{path}: cannot be read"), path.open("rb") as stream:
+        for number, line in split_lines(stream, most):
+            yield number, too_long(most) if len(line) > most else line
+
+
+def _array(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Every item with its number from 1."""
+    if path.stat().st_size > MAX_ARRAY:
+        raise FileFormatError(path, f"is a JSON array of more than {MAX_ARRAY} bytes: write a record a line")
+    try:
+        items = _ARRAY.decode(path.read_bytes().removeprefix(BOM))
+    except UNDECODED as error:
+        raise FileFormatError(path, f"begins as a JSON array and is none ({error})") from error
+    return _numbered(items)
+
+
+def _document(path: Path) -> Iterator[tuple[int, bytes]] | None:
+    """The records of a document of an API, each with its number from 1; None for a file that is none."""
+    if not 0 < path.stat().st_size <= MAX_ARRAY:
+        return None
+    # Lines may come to as much, and are told from a document by their beginning: nothing is read into memory.
+    with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        start = len(BOM) if mapped[: len(BOM)] == BOM else 0
+        view = memoryview(mapped)
+        try:
+            found = _DOCUMENT.decode(view[start:])
+            items = [msgspec.Raw(bytes(item)) for item in found.data or found.observations]
+            del found
+        except UNDECODED:
+            return None
+        finally:
+            view.release()
+    return _numbered(items) if items else None
+
+
+def _numbered(items: list[msgspec.Raw]) -> Iterator[tuple[int, bytes]]:
+    return ((number, msgspec.json.format(bytes(item), indent=-1)) for number, item in enumerate(items, 1))
+
+
+_METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
+
+
+def _answers_in(folder: Path) -> Path:
+    """The file of answers in a folder of images."""
+    with told_to_user(f"{folder}: cannot be read"):
+        found = [name for name in _METADATA if (folder / name).is_file()]
+        below = sorted({path.parent.name for name in _METADATA for path in folder.glob(f"*/{name}")})
+    if len(found) == 1:
+        return folder / found[0]
+    if found:
+        raise FileFormatError(folder, f"holds {' and '.join(found)}: name the one that is meant")
+    message = f"is a folder without {', '.join(_METADATA[:-1])} or {_METADATA[-1]}"
+    if below:
+        message += f"; they are in its folders {', '.join(below)[:200]}: name one of these"
+    raise FileFormatError(folder, message)
