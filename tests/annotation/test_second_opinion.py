@@ -15,10 +15,9 @@ from tests.annotation.conftest import JUDGE, Publish, several
 from tests.conftest import BusFactory
 from tests.runtime.conftest import FAST, eventually
 
-from groundwatch.annotation import second_opinion, turns
-from groundwatch.annotation.second_opinion import SecondJudge, SecondOpinions, reviewer_of
+from groundwatch.annotation import second_opinion
+from groundwatch.annotation.second_opinion import SecondJudge, SecondOpinions, Turns, reviewer_of
 from groundwatch.annotation.service import AnnotationService
-from groundwatch.annotation.turns import Turns
 from groundwatch.errors import GroundwatchError, SettingsError, Unavailable, Unscorable
 from groundwatch.events import (
     Claim,
@@ -34,10 +33,8 @@ from groundwatch.events import (
 )
 from groundwatch.protocols.base import EvaluationProtocol, units_of
 from groundwatch.reviews.corrected import compute_corrected, read_corrected
-from groundwatch.reviews.frames import Frames
-from groundwatch.reviews.items import Item, Items
 from groundwatch.reviews.opinions import Opinions
-from groundwatch.reviews.queues import Queues, QueueSpec
+from groundwatch.reviews.queues import Frames, Item, Items, Queues, QueueSpec
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.telemetry.metrics import Metrics
@@ -278,7 +275,7 @@ async def test_killed_and_restarted_it_gives_each_opinion_once(
     bus: Bus, publish: Publish, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed while the judge is asked, between the opinion and the note that it was given, and behind it."""
-    monkeypatch.setattr(turns, "LEASE_SECONDS", 1.0)
+    monkeypatch.setattr(second_opinion, "LEASE_SECONDS", 1.0)
     monkeypatch.setattr(second_opinion, "LEASE_SECONDS", 1.0)
     judge = FakeJudge(pause=0.05)
     async with running(bus, judge):

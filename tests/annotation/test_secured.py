@@ -24,9 +24,8 @@ from groundwatch.events import Decision, FactOpinion
 from groundwatch.keys import in_partition
 from groundwatch.reviews.agreement import read_agreement
 from groundwatch.reviews.corrected import read_corrected
-from groundwatch.reviews.frames import Frames
 from groundwatch.reviews.opinions import Opinions, opinion_on
-from groundwatch.reviews.queues import Queues, QueueSpec
+from groundwatch.reviews.queues import Frames, Queues, QueueSpec
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing
 from groundwatch.runtime.delivery.outcomes import outgoing
 from groundwatch.runtime.settings import ArchiveSettings, Settings

@@ -16,13 +16,12 @@ from groundwatch.annotation.drawing import position
 from groundwatch.annotation.service import AnnotationService
 from groundwatch.errors import UnknownName, UsageError
 from groundwatch.events import AlarmRaised, ResponseScored
-from groundwatch.reviews.frames import Frame, Frames
-from groundwatch.reviews.items import Items
-from groundwatch.reviews.opinions import ALL, judged
-from groundwatch.reviews.queues import Queues, QueueSpec
+from groundwatch.reviews.opinions import judged
+from groundwatch.reviews.queues import Frame, Frames, Items, Queues, QueueSpec
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.telemetry.metrics import Metrics
+from groundwatch.statistics.alarm import ALL
 from groundwatch.topology import subject_of
 
 pytestmark = pytest.mark.usefixtures("clean_streams")

@@ -12,8 +12,8 @@ import pytest
 from tests.faults.campaign.proxy import Proxy
 from tests.support.frozen import frozen
 
-from groundwatch.client import Recorder, sending
-from groundwatch.client.losses import waiting
+from groundwatch.client import Recorder, transport
+from groundwatch.client.worker import waiting
 from groundwatch.runtime.stores.losses import losses_by_sender
 
 LONG = 60
@@ -137,7 +137,7 @@ async def trouble(proxy: Proxy, chance: random.Random) -> None:
 async def test_under_outages_nothing_is_lost_uncounted_nor_counted_and_there(
     seed: int, gateway: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sending, "FIRST_PAUSE", 0.05)
+    monkeypatch.setattr(transport, "FIRST_PAUSE", 0.05)
     chance = random.Random(seed)
     proxy = Proxy([gateway.service.port], delay=0.02)
     await proxy.start()

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from groundwatch.client import Recorder, sending
-from groundwatch.client.buffer import OVERHEAD, Buffer
+from groundwatch.client import Recorder, transport
+from groundwatch.client.worker import OVERHEAD, Buffer
 from groundwatch.runtime.local.servers import free_port
 
 LONG = 60
@@ -33,9 +33,9 @@ def wait(holds: Any) -> None:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pauses and patience of a test's length."""
-    monkeypatch.setattr(sending, "FIRST_PAUSE", 0.02)
-    monkeypatch.setattr(sending, "LONGEST_PAUSE", 0.1)
-    monkeypatch.setattr(sending, "ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(transport, "FIRST_PAUSE", 0.02)
+    monkeypatch.setattr(transport, "LONGEST_PAUSE", 0.1)
+    monkeypatch.setattr(transport, "ANSWER_SECONDS", 0.5)
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_was_recorded_is_sent_when_the_gateway_recovers(
     fault: str, bad_gateway: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("groundwatch.client.replies.BUSY_SECONDS", 0.1)
+    monkeypatch.setattr("groundwatch.client.transport.BUSY_SECONDS", 0.1)
     gateway = bad_gateway(fault, fault, "ok")
     recorder = Recorder(gateway.url)
     names = [recorder.record(model="m", answer=f"{number}") for number in range(30)]
@@ -87,8 +87,8 @@ def test_a_response_that_the_gateway_dies_of_is_given_up_and_the_others_pass(
     bad_gateway: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A busy machine is no outage here: that is not the response's fault, and would be no attempt.
-    monkeypatch.setattr(sending, "ANSWER_SECONDS", LONG)
-    gateway = bad_gateway(*["500"] * sending.MOST_ATTEMPTS, "500", "ok")
+    monkeypatch.setattr(transport, "ANSWER_SECONDS", LONG)
+    gateway = bad_gateway(*["500"] * transport.MOST_ATTEMPTS, "500", "ok")
     recorder = Recorder(gateway.url)
     names = [recorder.record(model="m", answer=f"{number}") for number in range(5)]
     wait(lambda: recorder.flush(1))

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from groundwatch.client import replies, sending
+from groundwatch.client import transport
 from groundwatch.client.files import submitting
 from groundwatch.client.files.submitting import Sent, Submission
 from groundwatch.errors import UsageError
@@ -18,8 +18,8 @@ from groundwatch.errors import UsageError
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sending, "FIRST_PAUSE", 0.02)
-    monkeypatch.setattr(replies, "BUSY_SECONDS", 0.05)
+    monkeypatch.setattr(transport, "FIRST_PAUSE", 0.02)
+    monkeypatch.setattr(transport, "BUSY_SECONDS", 0.05)
 
 
 def lines(folder: Path, number: int, **changes: Any) -> Path:
@@ -75,7 +75,7 @@ def test_who_gives_up_says_why_and_what_to_do(
 def test_a_response_that_the_gateway_fails_of_is_named_and_the_others_taken(
     bad_gateway: Any, tmp_path: Path
 ) -> None:
-    gateway = bad_gateway("500", *["500"] * sending.MOST_ATTEMPTS, "ok")
+    gateway = bad_gateway("500", *["500"] * transport.MOST_ATTEMPTS, "ok")
     sent = submit(gateway.url, lines(tmp_path, 5))
     assert (sent.accepted, sent.refused, sent.errors[0].line) == (4, 1, 1)
     assert "after 5 attempts" in sent.errors[0].error

@@ -20,7 +20,7 @@ PROGRAM = """
 import base64, sys
 import groundwatch.client
 from groundwatch.client import Recorder
-from groundwatch.client.exchanges import exchange_line
+from groundwatch.client.openai import exchange_line
 import groundwatch.client.litellm
 import groundwatch.client.vllm_router
 

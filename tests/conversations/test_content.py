@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.conversations.made import BASE64, DATA_URL, PNG, URL
 
-from groundwatch.conversations.content import read_content
 from groundwatch.conversations.conversation import ImageText, ImageUrl
+from groundwatch.conversations.messages import read_content
 
 IMAGES = {
     "GenAI blob": (

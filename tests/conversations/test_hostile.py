@@ -13,15 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.conversations.made import RESPONSE, SPAN, TRACE, genai, text, user
 
-from groundwatch.conversations.content import MOST
-from groundwatch.conversations.conversation import Conversation, Unreadable, repeat_key
+from groundwatch.conversations.conversation import NAMES, REASONS, Conversation, Unreadable, repeat_key
 from groundwatch.conversations.litellm import read_call
-from groundwatch.conversations.logs import LogPart, joined, read_log
-from groundwatch.conversations.messages import with_messages
-from groundwatch.conversations.names import NAMES
+from groundwatch.conversations.messages import MOST, with_messages
 from groundwatch.conversations.openai import assembled, read_exchange
-from groundwatch.conversations.reasons import REASONS
-from groundwatch.conversations.spans import read_span
+from groundwatch.conversations.spans import LogPart, joined, read_log, read_span
 
 # With halves of characters, which Python's texts may hold and UTF-8 may not.
 TEXTS = st.text(st.characters(), max_size=20) | st.sampled_from(

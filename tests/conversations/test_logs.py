@@ -8,8 +8,7 @@ import pytest
 from tests.conversations.made import BASE64, DATA_URL, RESPONSE, SPAN, TRACE, genai, text, user
 
 from groundwatch.conversations.conversation import Conversation, ImageText, Unreadable
-from groundwatch.conversations.logs import LogPart, joined, read_log
-from groundwatch.conversations.spans import read_span
+from groundwatch.conversations.spans import LogPart, joined, read_log, read_span
 
 IDS = {"trace_id": TRACE, "span_id": SPAN}
 SPAN_ATTRIBUTES = {

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 import groundwatch.conversations
-from groundwatch.conversations.content import read_content
-from groundwatch.conversations.names import NAMES
-from groundwatch.conversations.reasons import REASONS, placeholder, reason_by
+from groundwatch.conversations.conversation import NAMES, REASONS, placeholder, reason_by
+from groundwatch.conversations.messages import read_content
 
 LIBRARIES = {one.name for one in NAMES.library}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from groundwatch.conversations.reasons import REASONS
+from groundwatch.conversations.conversation import REASONS
 
 PAGE = Path(__file__).parents[2] / "docs" / "connect.md"
 

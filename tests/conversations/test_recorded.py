@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from groundwatch.conversations import litellm, logs, openai, spans
+from groundwatch.conversations import litellm, openai, spans
 from groundwatch.conversations.conversation import Conversation, ImageText, ImageUrl, Unreadable, repeat_key
 from groundwatch.conversations.messages import with_messages
 
@@ -57,7 +57,7 @@ def from_otlp(bodies: list[dict[str, Any]]) -> list[Conversation | Unreadable]:
     """The calls of OTLP requests, joined by trace and span as a receiver does."""
     calls: list[Conversation | Unreadable] = []
     read_spans: dict[tuple[str, str], Conversation | Unreadable | None] = {}
-    parts: dict[tuple[str, str], list[logs.LogPart]] = defaultdict(list)
+    parts: dict[tuple[str, str], list[spans.LogPart]] = defaultdict(list)
     for body in bodies:
         for resource in body.get("resourceSpans", ()):
             for scope in resource["scopeSpans"]:
@@ -80,7 +80,7 @@ def from_otlp(bodies: list[dict[str, Any]]) -> list[Conversation | Unreadable]:
                 for log in scope["logRecords"]:
                     attributes = attributes_of(log.get("attributes", ()))
                     key = log.get("traceId", ""), log.get("spanId", "")
-                    part = logs.read_log(
+                    part = spans.read_log(
                         log.get("eventName")
                         or attributes.get("event.name")
                         or attributes.get("event_name", ""),
@@ -100,7 +100,7 @@ def from_otlp(bodies: list[dict[str, Any]]) -> list[Conversation | Unreadable]:
         if isinstance(span, Unreadable):
             calls.append(span)
         elif span is not None or parts[key]:
-            calls.append(logs.joined(span, parts[key]))
+            calls.append(spans.joined(span, parts[key]))
     return calls
 
 

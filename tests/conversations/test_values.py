@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from groundwatch.conversations.values import (
+from groundwatch.conversations.conversation import (
     NOT_JSON,
     first_text,
     hex_id,

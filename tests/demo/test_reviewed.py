@@ -18,9 +18,8 @@ from groundwatch.demo.shared import Screen
 from groundwatch.miniature.language import holds
 from groundwatch.miniature.world import Scene
 from groundwatch.reviews.corrected import compute_corrected
-from groundwatch.reviews.items import Items
 from groundwatch.reviews.opinions import Opinions
-from groundwatch.reviews.queues import Queues, QueueSpec
+from groundwatch.reviews.queues import Items, Queues, QueueSpec
 
 ANSWERS, REVIEWED = 260, 200
 DECISIONS = {True: "1", False: "2", None: "3"}

@@ -14,9 +14,8 @@ from groundwatch.erasure.erasing import Eraser
 from groundwatch.erasure.finding import Stores, subject
 from groundwatch.erasure.retention import enforce
 from groundwatch.events import Decision, FactOpinion
-from groundwatch.reviews.items import Item, Items
 from groundwatch.reviews.opinions import Opinions, opinion_on
-from groundwatch.reviews.queues import Queues, QueueSpec
+from groundwatch.reviews.queues import Item, Items, Queues, QueueSpec
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.outcomes import outgoing
 from groundwatch.runtime.delivery.streams import position_of, read_stream

@@ -16,23 +16,22 @@ from tests.runtime.conftest import eventually
 
 from groundwatch.annotation.drawing import SequentialPoisson, measure, position
 from groundwatch.events import ResponseScored
-from groundwatch.reviews.frames import Frames
-from groundwatch.reviews.items import Items
-from groundwatch.reviews.opinions import ALL, judged
-from groundwatch.reviews.queues import Queues, QueueSpec, Rule
+from groundwatch.reviews.opinions import judged
+from groundwatch.reviews.queues import Frames, Items, Queues, QueueSpec, Rule
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.outcomes import outgoing
 from groundwatch.runtime.delivery.streams import position_of
+from groundwatch.statistics.alarm import ALL
 from groundwatch.topology import OUTCOMES
 
 ANSWERS, SIZE = 400, 60
 
 SLOWLY = """
 import asyncio
-from groundwatch.annotation import reading
-from groundwatch.reviews import items
-reading.AT_ONCE = 1
-create, between = items.Items.create, reading.outcomes_between
+from groundwatch.annotation import drawing
+from groundwatch.reviews import queues
+drawing.AT_ONCE = 1
+create, between = queues.Items.create, drawing.outcomes_between
 
 async def create_slowly(self, item):
     await asyncio.sleep(0.05)
@@ -43,7 +42,7 @@ async def read_slowly(*named):
         await asyncio.sleep(1)
         yield events
 
-items.Items.create, reading.outcomes_between = create_slowly, read_slowly
+queues.Items.create, drawing.outcomes_between = create_slowly, read_slowly
 """
 """So that a kill comes in the middle of reading, or of writing items."""
 

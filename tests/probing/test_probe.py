@@ -65,7 +65,7 @@ def arguments(server: LlmServer, folder: Path, model: str = "looks", suite: str 
 @pytest.fixture
 def nobody(nobody: CommandLine, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
     monkeypatch.setattr("groundwatch.probing.suites.PAUSE", 0.01)
-    monkeypatch.setattr("groundwatch.probing.chains.PAUSE", 0.01)
+    monkeypatch.setattr("groundwatch.probing.suites.PAUSE", 0.01)
     return nobody
 
 

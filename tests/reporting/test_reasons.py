@@ -7,7 +7,7 @@ import importlib
 from pathlib import Path
 from typing import get_args
 
-from groundwatch.conversations.reasons import REASONS as LEFT_OUT
+from groundwatch.conversations.conversation import REASONS as LEFT_OUT
 from groundwatch.events import DEAD_LETTER, UNDECODABLE
 from groundwatch.gateway.budgets.budgets import OVER_BUDGET, SAMPLED_OUT
 from groundwatch.gateway.intake.logged import NOT_LOST, SETTLED

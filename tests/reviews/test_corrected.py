@@ -17,14 +17,12 @@ from tests.support.second_opinions import opinion_about
 from groundwatch.events import Decision, Judge, OpinionGiven, ResponseScored
 from groundwatch.reporting.corrected import EVERY_VERSION, corrected_table
 from groundwatch.reporting.sums import fingerprint
-from groundwatch.reviews.corrected import corrected_metrics, corrected_rows, read_corrected
-from groundwatch.reviews.frames import Frame
-from groundwatch.reviews.items import Items
-from groundwatch.reviews.opinions import ALL, Opinions
-from groundwatch.reviews.queues import Queues, QueueSpec
-from groundwatch.reviews.samples import read_samples
+from groundwatch.reviews.corrected import corrected_metrics, corrected_rows, read_corrected, read_samples
+from groundwatch.reviews.opinions import Opinions
+from groundwatch.reviews.queues import Frame, Items, Queues, QueueSpec
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.telemetry.metrics import Metrics
+from groundwatch.statistics.alarm import ALL
 from groundwatch.statistics.sampling import weighted_rate
 
 SPEC = QueueSpec(name="q", protocol="faithscore")

@@ -13,10 +13,8 @@ from groundwatch.events import AlarmRaised, Judge, OpinionGiven, ResponseScored
 from groundwatch.reporting.alarms import Raised
 from groundwatch.reporting.corrected import VersionDifference, tell_corrected
 from groundwatch.reporting.sums import fingerprint
-from groundwatch.reviews.differences import correct_alarm, correct_alarms, version_differences
-from groundwatch.reviews.frames import Frame
-from groundwatch.reviews.queues import QueueSpec
-from groundwatch.reviews.samples import QueueSamples
+from groundwatch.reviews.corrected import QueueSamples, correct_alarm, correct_alarms, version_differences
+from groundwatch.reviews.queues import Frame, QueueSpec
 
 Answers = Sequence[tuple[ResponseScored, list[bool]]]
 

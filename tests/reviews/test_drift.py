@@ -11,8 +11,7 @@ from tests.reviews.test_agreement import known
 from tests.reviews.test_corrected import truth_about
 
 from groundwatch.events import OpinionGiven, ResponseScored
-from groundwatch.reviews.agreement import agreement_metrics, agreement_of
-from groundwatch.reviews.drift import JudgeDrift
+from groundwatch.reviews.agreement import JudgeDrift, agreement_metrics, agreement_of
 from groundwatch.reviews.queues import QueueSpec
 from groundwatch.runtime.telemetry.metrics import Metrics
 

@@ -12,8 +12,8 @@ from tests.conftest import BusFactory
 
 from groundwatch.errors import HeldByOthers, InputError, UnknownName
 from groundwatch.events import OpinionGiven
-from groundwatch.reviews.items import LEASE_SECONDS, Item, Items
 from groundwatch.reviews.opinions import Opinions
+from groundwatch.reviews.queues import LEASE_SECONDS, Item, Items
 from groundwatch.runtime.delivery.bus import Bus, Stored
 from groundwatch.statistics.sampling import uniform
 

@@ -6,11 +6,11 @@ from groundwatch.reporting.corrected import CorrectedRow
 from groundwatch.reviews.agreement import (
     Agreement,
     JudgeAgreement,
+    JudgeDrift,
     ReviewerAgreement,
     write_agreement,
 )
 from groundwatch.reviews.corrected import CorrectedRates, write_corrected
-from groundwatch.reviews.drift import JudgeDrift
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.statistics.intervals import Interval
 

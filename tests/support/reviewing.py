@@ -8,8 +8,7 @@ from playwright.async_api import Browser, Page, expect
 
 from groundwatch.events import Decision, JudgedClaim, Label, SubSentence
 from groundwatch.keys import response_key
-from groundwatch.reviews.items import Item, Items
-from groundwatch.reviews.queues import Queues, QueueSpec
+from groundwatch.reviews.queues import Item, Items, Queues, QueueSpec
 from groundwatch.runtime.delivery.bus import Bus
 
 QUEUE = "first-look"

@@ -6,9 +6,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from groundwatch.events import LIVE, Decision, FactOpinion, OpinionGiven, ResponseScored
-from groundwatch.reviews.frames import Frame, Frames
 from groundwatch.reviews.opinions import Opinions, opinion_on
-from groundwatch.reviews.queues import Queues, QueueSpec
+from groundwatch.reviews.queues import Frame, Frames, Queues, QueueSpec
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.outcomes import read_outcomes
 

@@ -1,17 +1,33 @@
-"""Which outcomes belong to a queue, and with which probability each is drawn into it. Pure.
+"""Draws queues from the outcomes of live traffic: which belong to a queue, and with which probability each is
+drawn into it.
 
 Whether one is drawn depends on the queue's salt and the response's key alone, beside the probability: any
-replica, and any repeat, draws the same.
+replica, and any repeat, draws the same. Each queue goes on behind the sequences up to which its frame counts.
+Items are written before the frame: a crash between the two draws the same items again, which adds nothing. Of
+two replicas that have read the same one writes the frame, and the other goes on from what that one wrote.
 """
 
+import asyncio
+import contextlib
 import heapq
-from collections.abc import Iterable
+import time
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from math import sqrt
 from typing import Generic, NamedTuple, TypeVar
 
-from groundwatch.events import Decision, OutcomeKind, ResponseScored
-from groundwatch.reviews.queues import QueueSpec
+import msgspec
+
+from groundwatch.errors import UNDECODED
+from groundwatch.events import LIVE, Decision, OutcomeKind, ResponseScored
+from groundwatch.keys import bare_key, in_partition
+from groundwatch.reviews.queues import Frame, Frames, Item, Items, QueueSpec
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.partitioned import last_before
+from groundwatch.runtime.delivery.streams import Position, Read, position_of
+from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.statistics.sampling import uniform
+from groundwatch.topology import OUTCOMES, PREFIX, parse_subject
+from groundwatch.topology.partitions import stream_in, subjects_in
 
 FLOOR = 0.2
 """Of an answer of which the judge is sure, this part of the share is drawn all the same."""
@@ -159,3 +175,281 @@ def disagree(event: ResponseScored, others: Iterable[ResponseScored]) -> bool:
 def _any_refuted(event: ResponseScored) -> bool | None:
     decided = {claim.decision for claim in event.claims} - {Decision.UNDECIDED}
     return Decision.REFUTED in decided if decided else None
+
+
+SUBJECT = f"{PREFIX}.outcome.{LIVE}.*.*"
+STEP = 20_000
+"""Sequences that are read for one queue before others have their turn."""
+
+LATEST = 5_000
+"""Sequences of each partition that a mean is taken of."""
+
+AT_ONCE = 32
+SAVE_SECONDS = 10.0
+SKEW_SECONDS = 60.0
+"""By which the clocks of who records and of NATS may differ."""
+
+_DECODER = msgspec.json.Decoder(ResponseScored)
+
+
+class _Open(msgspec.Struct):
+    """A queue that takes what comes, as this process knows it. `saved` is when it was last written, by the
+    monotonic clock."""
+
+    spec: QueueSpec
+    frame: Frame
+    revision: int
+    saved: float
+    changed: bool = False
+
+
+class QueueReader:
+    """Reads outcomes for all queues that are open."""
+
+    def __init__(
+        self,
+        bus: Bus,
+        items: Items,
+        version_of: Callable[[Mapping[str, str]], str],
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`version_of` finds a model's version among a response's tags."""
+        self._bus = bus
+        self._items = items
+        self._frames = Frames(bus)
+        self._version_of = version_of
+        self._clock = clock
+        self._open: dict[str, _Open] = {}
+
+    async def go_on(self, specs: Sequence[QueueSpec]) -> set[str]:
+        """Bring queues that take what comes up to what is recorded now, or `STEP` sequences nearer; which of
+        them have changed. Those that are not named are forgotten.
+
+        Raises `GroundwatchError` and what NATS raises; what was read and not written is then read again.
+        """
+        ends = await self._ends()
+        changed = set[str]()
+        wanted = {spec.name: spec for spec in specs}
+        for name in self._open.keys() - wanted.keys():
+            del self._open[name]
+        for spec in wanted.values():
+            known = self._open.get(spec.name)
+            made = {partition: end.created for partition, end in enumerate(ends)}
+            if known is None or known.spec != spec or known.frame.streams != made:
+                self._open[spec.name] = await self._begin(spec, ends)
+        for partition, end in enumerate(ends):
+            changed |= await self._go_on(partition, end)
+        return changed
+
+    async def _begin(self, spec: QueueSpec, ends: Sequence[Position]) -> _Open:
+        """The queue as it was last written, or with nothing drawn of what was recorded before `since`."""
+        frame, revision = await self._frames.load(spec.name)
+        for partition, end in enumerate(ends):
+            if frame.streams.get(partition) == end.created:
+                # A stream that came back with an older state goes on from there.
+                frame.sequences[partition] = min(frame.sequences[partition], end.last)
+                continue
+            # New, or a stream that was made anew and counts from 1.
+            history, stream = self._bus.history.of_one_partition, stream_in(OUTCOMES, partition)
+            frame.sequences[partition] = await last_before(history, stream, spec.since - SKEW_SECONDS)
+            frame.streams[partition] = end.created
+        return _Open(spec, frame, revision, time.monotonic())
+
+    async def _go_on(self, partition: int, end: Position) -> set[str]:
+        groups: dict[int, list[_Open]] = {}
+        for one in self._open.values():
+            if one.frame.sequences[partition] < end.last:
+                groups.setdefault(one.frame.sequences[partition], []).append(one)
+        changed = set[str]()
+        # Those that are nearest first: they have only what is new.
+        for begin in sorted(groups, reverse=True):
+            try:
+                changed |= await self._read_for(groups[begin], partition, begin, min(end.last, begin + STEP))
+            except BaseException:
+                # Counted, and not written: read again from what is written.
+                for one in groups[begin]:
+                    self._open.pop(one.spec.name, None)
+                raise
+        return changed
+
+    async def _read_for(self, several: Sequence[_Open], partition: int, begin: int, last: int) -> set[str]:
+        protocols = {one.spec.protocol for one in several}
+        async with contextlib.aclosing(
+            outcomes_between(self._bus, partition, begin + 1, last, protocols)
+        ) as reading:
+            async for events in reading:
+                items = [item for one in several for item in await self._taken(one, events)]
+                await self._create(items)
+        written = set[str]()
+        for one in several:
+            one.frame.sequences[partition] = last
+            if one.changed or time.monotonic() - one.saved > SAVE_SECONDS:
+                revision = await self._frames.save(one.frame, one.revision)
+                if not revision:
+                    # Another replica was faster: go on from there.
+                    del self._open[one.spec.name]
+                    continue
+                if one.changed:
+                    written.add(one.spec.name)
+                one.revision, one.saved, one.changed = revision, time.monotonic(), False
+        return written
+
+    async def _taken(self, one: _Open, events: Sequence[ResponseScored]) -> list[Item]:
+        """Count what the queue is drawn from, and give what is drawn."""
+        items = []
+        found = self._matching(one.spec, events)
+        measures = await self._measures(one.spec, [event for event, _ in found])
+        for (event, version), measured in zip(found, measures, strict=True):
+            one.frame.add(event, version)
+            one.changed = True
+            likely = probability(one.spec, measured)
+            if position(one.spec, event.key) < likely:
+                one.frame.drawn += 1
+                items.append(self._item(one.spec, event, version, likely))
+        return items
+
+    def _matching(
+        self, spec: QueueSpec, events: Sequence[ResponseScored]
+    ) -> list[tuple[ResponseScored, str]]:
+        """Those that the queue is drawn from, with the version of their model."""
+        found = ((event, self._version_of(event.tags)) for event in events)
+        return [(event, version) for event, version in found if matches(spec, event, version)]
+
+    async def _measures(self, spec: QueueSpec, events: Sequence[ResponseScored]) -> list[float]:
+        if spec.rule != "disagreement":
+            return [measure(spec, event) for event in events]
+        found = []
+        for begin in range(0, len(events), AT_ONCE):
+            some = events[begin : begin + AT_ONCE]
+            others = await asyncio.gather(*map(self._others, some))
+            found += [
+                measure(spec, event, disagree(event, several))
+                for event, several in zip(some, others, strict=True)
+            ]
+        return found
+
+    async def _others(self, event: ResponseScored) -> list[ResponseScored]:
+        """What other runs, and other protocols, say of the same answer."""
+        found = []
+        for partition in range(self._bus.partitions):
+            key = in_partition(bare_key(event.key), partition)
+            (subject,) = subjects_in([f"{PREFIX}.outcome.*.*.{key}"], partition)
+            reading = self._bus.history.of_one_partition.read(
+                stream_in(OUTCOMES, partition), subjects=[subject]
+            )
+            async with contextlib.aclosing(reading):
+                async for read in reading:
+                    other = _decode(read)
+                    if other is not None and (other.run, other.protocol) != (event.run, event.protocol):
+                        found.append(other)
+        return found
+
+    async def _ends(self) -> list[Position]:
+        streams = [stream_in(OUTCOMES, one) for one in range(self._bus.partitions)]
+        return [await position_of(self._bus.js, stream) for stream in streams]
+
+    async def draw(self, spec: QueueSpec) -> bool:
+        """Draw the items of a queue of a fixed size, unless that was done; whether all is done, by whomever.
+
+        Up to where it is drawn from is written down before it is read: whoever draws, and however often,
+        draws from the same. Raises as `go_on` does.
+        """
+        frame, revision = await self._frames.load(spec.name)
+        if not frame.complete and not frame.sequences:
+            ends = await self._ends()
+            frame.sequences = {partition: end.last for partition, end in enumerate(ends)}
+            frame.streams = {partition: end.created for partition, end in enumerate(ends)}
+            if not (revision := await self._frames.save(frame, 0)):
+                return False
+        if frame.complete:
+            return True
+        poisson: SequentialPoisson[Item] = SequentialPoisson(spec.size)
+        for partition, last in frame.sequences.items():
+            reading = outcomes_between(self._bus, partition, 1, last, {spec.protocol})
+            async with contextlib.aclosing(reading):
+                async for events in reading:
+                    found = self._matching(spec, events)
+                    measures = await self._measures(spec, [event for event, _ in found])
+                    for (event, version), measured in zip(found, measures, strict=True):
+                        frame.add(event, version)
+                        item = self._item(spec, event, version, 0.0)
+                        poisson.add(event.key, measured, position(spec, event.key), item)
+        drawn = poisson.drawn()
+        await self._create([msgspec.structs.replace(item, probability=likely) for item, likely in drawn])
+        frame.drawn, frame.complete = len(drawn), True
+        if not await self._frames.save(frame, revision):
+            return False
+        logger.info("annotation.drawn", queue=spec.name, items=len(drawn))
+        return True
+
+    async def _create(self, items: Sequence[Item]) -> None:
+        for begin in range(0, len(items), AT_ONCE):
+            await asyncio.gather(*map(self._items.create, items[begin : begin + AT_ONCE]))
+
+    def _item(self, spec: QueueSpec, event: ResponseScored, version: str, likely: float) -> Item:
+        return Item(
+            queue=spec.name,
+            key=event.key,
+            id=event.id,
+            tenant=event.tenant,
+            model=event.model,
+            version=version,
+            protocol=event.protocol,
+            run=event.run,
+            partition=event.partition,
+            probability=likely,
+            uncertainty=uncertainty(event),
+            order=order(spec, event.key),
+            recorded_at=event.recorded_at,
+            drawn_at=self._clock(),
+            wanted=spec.reviewers,
+        )
+
+
+async def mean_uncertainty(
+    bus: Bus, spec: QueueSpec, version_of: Callable[[Mapping[str, str]], str]
+) -> float | None:
+    """Of the latest outcomes that the queue would be drawn from; None where there are none."""
+    total, number = 0.0, 0
+    anytime = msgspec.structs.replace(spec, since=0.0, until=0.0)
+    for partition in range(bus.partitions):
+        end = await position_of(bus.js, stream_in(OUTCOMES, partition))
+        reading = outcomes_between(bus, partition, max(1, end.last - LATEST), end.last, {spec.protocol})
+        async with contextlib.aclosing(reading):
+            async for events in reading:
+                for event in events:
+                    if matches(anytime, event, version_of(event.tags)):
+                        total, number = total + uncertainty(event), number + 1
+    return total / number if number else None
+
+
+async def outcomes_between(
+    bus: Bus, partition: int, first: int, last: int, protocols: set[str]
+) -> AsyncGenerator[list[ResponseScored]]:
+    """What live traffic has of these protocols between two sequences, batch by batch."""
+    reading = bus.history.of_one_partition.batches(
+        stream_in(OUTCOMES, partition),
+        subjects=subjects_in([SUBJECT], partition),
+        start_sequence=first,
+        last_sequence=last,
+    )
+    async with contextlib.aclosing(reading):
+        async for several in reading:
+            found = []
+            for read in several:
+                address = parse_subject(read.subject)
+                if address is None or address.protocol not in protocols:
+                    continue
+                if (event := _decode(read)) is not None:
+                    found.append(event)
+            if found:
+                yield found
+
+
+def _decode(read: Read) -> ResponseScored | None:
+    try:
+        return _DECODER.decode(read.data)
+    except UNDECODED as error:
+        logger.warning("annotation.outcome", subject=read.subject, error=str(error))
+        return None

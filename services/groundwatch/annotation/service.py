@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 
-from groundwatch.annotation.reading import QueueReader, mean_uncertainty
+from groundwatch.annotation.drawing import QueueReader, mean_uncertainty
 from groundwatch.annotation.second_opinion import SecondJudge, SecondOpinions, close_queues
 from groundwatch.errors import GroundwatchError
 from groundwatch.reviews.agreement import AgreementReader, agreement_metrics, write_agreement
@@ -14,9 +14,8 @@ from groundwatch.reviews.corrected import (
     corrected_metrics,
     write_corrected,
 )
-from groundwatch.reviews.items import Items
 from groundwatch.reviews.opinions import Opinions
-from groundwatch.reviews.queues import Queues, QueueSpec
+from groundwatch.reviews.queues import Items, Queues, QueueSpec
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import FAULTS
 from groundwatch.runtime.services.tasks import SupervisedTask

@@ -15,9 +15,8 @@ from groundwatch.errors import InputError, UsageError, told_to_user
 from groundwatch.events import Decision
 from groundwatch.replay.files import replacing
 from groundwatch.reviews.files import Format, lines_of, opinions_in
-from groundwatch.reviews.frames import Frames
 from groundwatch.reviews.opinions import Opinions
-from groundwatch.reviews.queues import QueueProgress, Queues, QueueSpec, Rule
+from groundwatch.reviews.queues import Frames, QueueProgress, Queues, QueueSpec, Rule
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Stored
 from groundwatch.system.connecting import on_bus
 from groundwatch.terminal import Console

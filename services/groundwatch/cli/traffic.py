@@ -31,19 +31,26 @@ from groundwatch.protocols import registry
 from groundwatch.replay.files import replacing
 from groundwatch.reporting.alarms import Alarms, tell
 from groundwatch.reporting.breakdown import DIMENSIONS, Breakdown, render_breakdown
-from groundwatch.reporting.compare.compare import CHANGED
-from groundwatch.reporting.compare.outcomes import Comparison
-from groundwatch.reporting.compare.render import html_report, render_comparison
-from groundwatch.reporting.compare.versions import VersionComparison, render_versions
+from groundwatch.reporting.compare.compare import CHANGED, Comparison
+from groundwatch.reporting.compare.render import (
+    VersionComparison,
+    html_report,
+    render_comparison,
+    render_versions,
+)
 from groundwatch.reporting.corrected import CorrectedRow, corrected_table, tell_corrected
 from groundwatch.reporting.live import LiveView
 from groundwatch.reporting.published import PublishedComparison
 from groundwatch.reporting.render import render
 from groundwatch.reporting.report import BASELINE, Report
 from groundwatch.reporting.trends import Versions
-from groundwatch.reviews.corrected import read_corrected
-from groundwatch.reviews.differences import compare_versions, correct_alarms
-from groundwatch.reviews.samples import QueueSamples, read_samples
+from groundwatch.reviews.corrected import (
+    QueueSamples,
+    compare_versions,
+    correct_alarms,
+    read_corrected,
+    read_samples,
+)
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.outcomes import read_outcomes
 from groundwatch.runtime.settings import Settings

@@ -3,7 +3,7 @@
 It needs httpx and msgspec, and imports neither httpx nor anything else of weight before a recorder is made.
 """
 
+from groundwatch.client.openai import wrap_openai
 from groundwatch.client.recorder import Recorder
-from groundwatch.client.wrapping import wrap_openai
 
 __all__ = ["Recorder", "wrap_openai"]

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from groundwatch.client.copying import copied
-from groundwatch.client.exchanges import call_line
+from groundwatch.client.openai import call_line, copied
 from groundwatch.client.recorder import Recorder
 
 if TYPE_CHECKING:

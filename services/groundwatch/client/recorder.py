@@ -15,11 +15,9 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from groundwatch.client.buffer import Buffer
 from groundwatch.client.lines import Line, held, make_line
-from groundwatch.client.losses import waiting
-from groundwatch.client.sending import TOKEN_VARIABLE, Connection
-from groundwatch.client.worker import Worker
+from groundwatch.client.transport import TOKEN_VARIABLE, Connection
+from groundwatch.client.worker import Buffer, Worker, waiting
 
 MAX_BYTES = 64 * 1024 * 1024
 INTERVAL = 0.1

@@ -13,8 +13,8 @@ import time
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from groundwatch.client.exchanges import exchange_line
 from groundwatch.client.lines import Line
+from groundwatch.client.openai import exchange_line
 from groundwatch.client.recorder import Recorder
 
 logger = logging.getLogger("groundwatch.client")

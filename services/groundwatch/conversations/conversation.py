@@ -2,9 +2,15 @@
 
 import base64
 import hashlib
-from typing import Any
+import json
+import math
+from collections.abc import Sequence
+from importlib import resources
+from typing import Any, Final
 
 import msgspec
+
+from groundwatch.counting import has_more_values
 
 
 class ImageText(msgspec.Struct, frozen=True, tag=True):
@@ -138,3 +144,216 @@ def _sample(image: Image) -> bytes:
     else:
         length, start = -(-len(image) * 4 // 3), base64.b64encode(image[: _SAMPLE * 3 // 4])
     return b"%d %s" % (length, start.rstrip(b"="))
+
+
+class Parts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What parts of a message are called, and where in them things are: paths with dots."""
+
+    text: frozenset[str]
+    image: frozenset[str]
+    tool_call: frozenset[str]
+    tool_result: frozenset[str]
+    inside: tuple[str, ...]
+    image_keys: tuple[str, ...]
+    payload: tuple[str, ...]
+    media: tuple[str, ...]
+    file: tuple[str, ...]
+
+
+class Placeholder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a text begins that stands where an image was, and the reason of that; another one for a text."""
+
+    starts: str
+    reason: str
+    text_reason: str = ""
+
+
+class Dialect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Attributes of a span. `kind` says what it is of: `calls` are of a model, `others` are not.
+
+    `flat_input` and `flat_output` are prefixes. `plain`: a text that holds no messages is one itself; `text`
+    is always one. Only a call that has ended has one of `marks`.
+    """
+
+    kind: tuple[str, ...]
+    calls: frozenset[str]
+    others: frozenset[str]
+    model: tuple[str, ...]
+    id: tuple[str, ...] = ()
+    marks: tuple[str, ...] = ()
+    body: tuple[str, ...] = ()
+    input: tuple[str, ...] = ()
+    output: tuple[str, ...] = ()
+    plain: bool = False
+    text: tuple[str, ...] = ()
+    flat_input: str = ""
+    flat_output: str = ""
+    input_reference: tuple[str, ...] = ()
+    output_reference: tuple[str, ...] = ()
+
+
+class Library(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    scopes: tuple[str, ...] = ()
+    attributes: tuple[str, ...] = ()
+
+
+class LeftOut(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Why an image is not there: `library` did `did`, and with `setting` it is there.
+
+    It stands for the reasons `of` where one of the libraries `by` logged the call.
+    """
+
+    library: str
+    did: str
+    setting: str
+    of: frozenset[str] = frozenset()
+    by: frozenset[str] = frozenset()
+
+    def __str__(self) -> str:
+        return f"{self.library} {self.did}. What keeps it: {self.setting}"
+
+
+class Events(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Names of log records and events: messages with their role, answers, and whole calls (`details`)."""
+
+    inputs: dict[str, str]
+    outputs: frozenset[str]
+    details: frozenset[str]
+    names: tuple[str, ...]
+    bodies: tuple[str, ...]
+
+
+class LiteLlm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`others` are calls of no language model; `tags` are paths of fields and the tags that they become."""
+
+    others: frozenset[str]
+    tags: dict[str, str]
+
+
+class _Names(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    parts: Parts
+    placeholder: tuple[Placeholder, ...]
+    dialect: dict[str, Dialect]
+    events: Events
+    litellm: LiteLlm
+    tags: dict[str, str]
+    library: tuple[Library, ...]
+    reason: dict[str, LeftOut]
+
+
+NAMES = msgspec.toml.decode(
+    resources.files("groundwatch.conversations").joinpath("conversations.toml").read_bytes(), type=_Names
+)
+
+
+__all__ = ["REASONS", "LeftOut", "placeholder", "reason_by"]
+
+REASONS: dict[str, LeftOut] = NAMES.reason
+"""By their names, which are those in `Conversation.left_out`."""
+
+_BY = {
+    (general, library): name
+    for name, reason in REASONS.items()
+    for general in reason.of
+    for library in reason.by
+}
+_STARTS = tuple(one.starts for one in NAMES.placeholder)
+
+
+def reason_by(reason: str, library: str) -> str:
+    """The reason as exactly as it is known once it shows which library logged the call."""
+    return _BY.get((reason, library), reason)
+
+
+def placeholder(text: str, *, said: bool = False) -> str:
+    """The reason that a text stands for where an image was, or what was `said`; empty where it is none."""
+    if not text.startswith(_STARTS):
+        return ""
+    found = next(one for one in NAMES.placeholder if text.startswith(one.starts))
+    return (found.text_reason if said else "") or found.reason
+
+
+class _NotJson:
+    """What `json_of` gives for a text that is no JSON."""
+
+
+NOT_JSON: Final = _NotJson()
+
+_TAG_LENGTH = 256
+_LARGEST = 2**63
+
+
+def text_of(value: object) -> str:
+    """The text; empty where it is none. Halves of characters, which UTF-8 cannot write, become `?`."""
+    if not isinstance(value, str):
+        return ""
+    if value.isascii():
+        return value
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return value.encode("utf-8", "replace").decode()
+    return value
+
+
+def json_of(value: str | bytes) -> Any:
+    """What a JSON text says; `NOT_JSON` where it is none, or has more values than any call."""
+    if has_more_values(value):
+        return NOT_JSON
+    try:
+        return msgspec.json.decode(value)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        pass
+    # Python's own writer writes NaN and halves of characters, which msgspec refuses.
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return NOT_JSON
+
+
+def structured(value: object) -> Any:
+    """A list or dict as it is, or the one that a JSON text holds; any other text as it is.
+
+    `NOT_JSON` for a text that begins as a list or dict and is none.
+    """
+    if isinstance(value, bytes | bytearray):
+        try:
+            value = bytes(value).decode()
+        except UnicodeDecodeError:
+            return NOT_JSON
+    if isinstance(value, str):
+        return json_of(value) if value[:64].lstrip().startswith(("[", "{")) else text_of(value)
+    return value
+
+
+def number_of(value: object) -> float:
+    """A time; 0 where it is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return 0.0
+    try:
+        number = float(value)
+    except OverflowError:
+        return 0.0
+    return number if math.isfinite(number) and number > 0 else 0.0
+
+
+def first_text(attributes: Attributes, keys: Sequence[str]) -> str:
+    """The first of these attributes that is a text with something in it."""
+    for key in keys:
+        if text := text_of(attributes.get(key)).strip():
+            return text
+    return ""
+
+
+def tag_value(value: object) -> str:
+    """What a tag may hold; empty for what is neither text nor number."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return f"{value}" if abs(value) < _LARGEST else ""
+    return text_of(value).strip()[:_TAG_LENGTH]
+
+
+def hex_id(value: object) -> str:
+    """The id of a trace or span; empty where it is none, or zero, which means that there is none."""
+    text = text_of(value)
+    return text if len(text) <= 64 and text.strip("0") else ""

@@ -15,8 +15,7 @@ import msgspec
 
 from groundwatch.conversations import litellm
 from groundwatch.conversations.conversation import Attributes, Conversation, Unreadable
-from groundwatch.conversations.logs import joined
-from groundwatch.conversations.spans import read_span
+from groundwatch.conversations.spans import joined, read_span
 from groundwatch.errors import UNDECODED
 
 MOST_VALUES = 100_000

@@ -4,11 +4,18 @@ from typing import Any
 
 import msgspec
 
-from groundwatch.conversations.conversation import Conversation, Unreadable, content_digest, stable_id
-from groundwatch.conversations.logs import complete
+from groundwatch.conversations.conversation import (
+    NAMES,
+    Conversation,
+    Unreadable,
+    content_digest,
+    number_of,
+    stable_id,
+    tag_value,
+    text_of,
+)
 from groundwatch.conversations.messages import read_messages, with_side
-from groundwatch.conversations.names import NAMES
-from groundwatch.conversations.values import number_of, tag_value, text_of
+from groundwatch.conversations.spans import complete
 
 _NAMES = NAMES.litellm
 _LIBRARY = "litellm"

@@ -8,10 +8,17 @@ from typing import Any
 
 import msgspec
 
-from groundwatch.conversations.content import Message
-from groundwatch.conversations.conversation import Conversation, Unreadable, content_digest, stable_id
-from groundwatch.conversations.messages import read_messages, with_side
-from groundwatch.conversations.values import NOT_JSON, json_of, number_of, text_of
+from groundwatch.conversations.conversation import (
+    NOT_JSON,
+    Conversation,
+    Unreadable,
+    content_digest,
+    json_of,
+    number_of,
+    stable_id,
+    text_of,
+)
+from groundwatch.conversations.messages import Message, read_messages, with_side
 
 _LIBRARY = "openai"
 _DONE = b"[DONE]"

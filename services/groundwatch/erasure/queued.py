@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from nats.js import JetStreamContext
 
 from groundwatch.events import tenant_of
-from groundwatch.reviews.items import REMOVED
+from groundwatch.reviews.queues import REMOVED
 from groundwatch.runtime.delivery.streams import Read, read_stream
 from groundwatch.topology import QUEUES_BUCKET
 

@@ -27,7 +27,7 @@ from groundwatch.events import LIVE, ResponseScored
 from groundwatch.gateway.refusals import Refused
 from groundwatch.gateway.replays import Replay
 from groundwatch.keys import digest
-from groundwatch.reporting.compare.outcomes import SaidOutcome
+from groundwatch.reporting.compare.compare import SaidOutcome
 from groundwatch.runtime.settings.gateway import GatewaySettings
 from groundwatch.runtime.settings.login import ALL, LoginSettings, OidcGroup, OidcSettings, Role, is_loopback
 from groundwatch.runtime.telemetry.logs import logger

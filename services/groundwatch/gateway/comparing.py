@@ -17,8 +17,8 @@ from groundwatch.errors import UNDECODED, TransientError, UsageError
 from groundwatch.events import LIVE, ResponseScored
 from groundwatch.gateway.auth import Filter
 from groundwatch.keys import digest
-from groundwatch.reporting.compare.compare import CHANGED, sections
-from groundwatch.reporting.compare.outcomes import (
+from groundwatch.reporting.compare.compare import (
+    CHANGED,
     Alone,
     ChangedResponse,
     Comparison,
@@ -26,6 +26,7 @@ from groundwatch.reporting.compare.outcomes import (
     RunOutcome,
     SaidOutcome,
     changed_claims,
+    sections,
 )
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import FAULTS, Read, position_of

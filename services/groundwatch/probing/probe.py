@@ -26,9 +26,18 @@ from groundwatch.events import (
     Usage,
     own_prompts,
 )
-from groundwatch.probing.chains import ChainRun, Chains
 from groundwatch.probing.runfile import IMAGES, Answer, Header, Judged, RunFile
-from groundwatch.probing.suites import GIVEN_UP, OF_THE_TARGET, Asker, Suite, Target, at_once, sample
+from groundwatch.probing.suites import (
+    GIVEN_UP,
+    OF_THE_TARGET,
+    Asker,
+    ChainRun,
+    Chains,
+    Suite,
+    Target,
+    at_once,
+    sample,
+)
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import ChainProtocol, Stage
 from groundwatch.protocols.method import Progress, Question, mean_of

@@ -1,6 +1,6 @@
 """What the reason of an outcome without a score means, in a sentence for people."""
 
-from groundwatch.conversations.reasons import REASONS as LEFT_OUT
+from groundwatch.conversations.conversation import REASONS as LEFT_OUT
 
 REASONS = {
     # Nobody judged it.

@@ -3,9 +3,8 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from groundwatch.reporting.faultless import ALL
 from groundwatch.reporting.figures import FigureReport
-from groundwatch.reporting.report import BinReport, ModelReport, Report, differences, prompts_in
+from groundwatch.reporting.report import ALL, BinReport, ModelReport, Report, differences, prompts_in
 from groundwatch.reporting.sums import HEDGED
 from groundwatch.statistics.intervals import Interval
 from groundwatch.terminal import Console, Table, Text, box, lines, styled

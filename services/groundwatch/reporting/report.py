@@ -4,13 +4,15 @@ Scores of different judges are never pooled: they stand in rows of their own.
 """
 
 from collections.abc import Callable, Container, Mapping, Sequence
+from functools import cache
+from importlib import resources
 from typing import Any, NamedTuple
 
 import msgspec
 
 from groundwatch.errors import UsageError
 from groundwatch.events import Judge, ResponseScored, Strategy, own_prompts
-from groundwatch.reporting.faultless import extraction_alone
+from groundwatch.protocols.base import Stage
 from groundwatch.reporting.figures import FigureReport, Headline, now_of, protocol_of, with_ranks
 from groundwatch.reporting.sums import (
     ENTITY_STARTS,
@@ -25,6 +27,44 @@ from groundwatch.reporting.sums import (
 )
 from groundwatch.statistics.intervals import Interval, difference
 from groundwatch.statistics.sampling import weighted_mean_interval, weighted_rate
+
+OTHER_LANGUAGE = "other_language"
+"""The style of answers that an engine for English is not to read; they are left out of its figures."""
+
+ALL = "all"
+
+
+class Counts(msgspec.Struct, frozen=True, kw_only=True):
+    """Decided facts of faultless answers, and those of them that are refuted since they were read wrongly."""
+
+    refuted: int
+    decided: int
+
+
+class Faultless(msgspec.Struct, frozen=True, kw_only=True):
+    """The counts by style of answers, for a protocol's facts as this engine reads them."""
+
+    protocol: str
+    judge: Judge
+    styles: dict[str, Counts]
+
+
+@cache
+def shipped() -> Faultless:
+    file = resources.files(__package__).joinpath("faultless.json")
+    return msgspec.json.decode(file.read_bytes(), type=Faultless)
+
+
+def extraction_alone(protocol: str, judges: Mapping[str, Judge]) -> dict[str, float]:
+    """The rate that a faultless model would have, of `all` answers and by style; empty where not measured."""
+    measured = shipped()
+    extraction = judges.get(Stage.EXTRACTION.value)
+    if extraction is None or (protocol, extraction.engine) != (measured.protocol, measured.judge.engine):
+        return {}
+    styles = measured.styles
+    whole = sum(one.refuted for one in styles.values()) / sum(one.decided for one in styles.values())
+    return {ALL: whole, **{style: one.refuted / one.decided for style, one in styles.items()}}
+
 
 BASELINE = Strategy.DIRECT.value
 """The group that others are compared with, where there is one of this name."""

@@ -26,9 +26,8 @@ from groundwatch.events import (
 )
 from groundwatch.keys import in_partition, response_key
 from groundwatch.protocols.people import PEOPLE, PersonsVerdict
-from groundwatch.reviews.items import Items
 from groundwatch.reviews.opinions import check_opinion, opinion_on
-from groundwatch.reviews.queues import JUDGE, Queues, QueueSpec, check_reviewer
+from groundwatch.reviews.queues import JUDGE, Items, Queues, QueueSpec, check_reviewer
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.placing import places_of
 from groundwatch.runtime.delivery.streams import FAULTS

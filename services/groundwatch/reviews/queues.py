@@ -1,30 +1,448 @@
 """Queues of answers that people look at: which answers belong to one, and with which probability each is
 drawn into it."""
 
+import asyncio
+import random
 import re
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable
-from typing import Annotated, Literal
+from collections.abc import Callable, Iterable, Sequence
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
-from groundwatch.errors import UNDECODED, InputError, InvalidName, Unavailable, UnknownName, UsageError
-from groundwatch.events import AlarmRaised, Decision, OpinionGiven
+from groundwatch.errors import (
+    UNDECODED,
+    HeldByOthers,
+    InputError,
+    InvalidName,
+    Unavailable,
+    UnknownName,
+    UsageError,
+)
+from groundwatch.events import AlarmRaised, Decision, OpinionGiven, ResponseScored
+from groundwatch.keys import reviewer_key
 from groundwatch.protocols import registry
-from groundwatch.reviews.frames import FRAME
-from groundwatch.reviews.items import Items, holding
-from groundwatch.runtime.delivery.bus import ENCODER, Bus
+from groundwatch.reporting.sums import CATEGORIES, OTHER, facts_of, fingerprint
+from groundwatch.reviews.opinions import Opinions
+from groundwatch.runtime.delivery.bus import ENCODER, Bus, Stored
 from groundwatch.runtime.delivery.streams import FAULTS, read_stream
 from groundwatch.runtime.stores.buckets import Bucket
 from groundwatch.runtime.telemetry.logs import logger
+from groundwatch.statistics.alarm import ALL
+from groundwatch.statistics.sampling import WeightedSums, weight
 from groundwatch.times import LAST
 from groundwatch.topology import ALARMS, QUEUES_BUCKET, run_subjects
 
+GROUPS = 1_000
+"""Models, versions and sets of judges that a frame tells apart; beyond, models go by the name `other`."""
+
+FRAME = "frame."
+
+Group: TypeAlias = tuple[str, str, str, str, str]
+"""Model, version, protocol, fingerprint of the set of judges, category."""
+
+
+class Answers(msgspec.Struct):
+    """How many answers there are, whether or not a claim was decided, how many responses they stand for, and
+    the sum of the squares of that."""
+
+    number: int = 0
+    weight: float = 0.0
+    weight_squares: float = 0.0
+
+    def add(self, weight: float) -> None:
+        self.number += 1
+        self.weight += weight
+        self.weight_squares += weight * weight
+
+
+class Frame(msgspec.Struct, kw_only=True):
+    """What one queue was drawn from so far.
+
+    `sums` has the first judges' refuted of decided claims, `answers` the answers of the same group, category
+    `all`. `sequences` and `streams` are by partition: up to which outcome it counts, in the stream that was
+    made then (µs since the epoch). `drawn` of them are items. A queue of a fixed size is `complete` when it
+    was drawn.
+    """
+
+    queue: str = ""
+    sums: dict[Group, WeightedSums] = {}
+    answers: dict[Group, Answers] = {}
+    sequences: dict[int, int] = {}
+    streams: dict[int, int] = {}
+    drawn: int = 0
+    complete: bool = False
+
+    @property
+    def size(self) -> int:
+        """How many answers it counts."""
+        return sum(one.number for one in self.answers.values())
+
+    def add(self, event: ResponseScored, version: str) -> None:
+        """Count an outcome; one is drawn from those alone that are counted."""
+        each = weight(event.drawn)
+        judges = fingerprint(event.judges)
+        group = (event.model, version, event.protocol, judges)
+        if (*group, ALL) not in self.answers and len(self.answers) >= GROUPS:
+            group = (OTHER, "", event.protocol, judges)
+        self.answers.setdefault((*group, ALL), Answers()).add(each)
+        for category, (refuted, decided) in facts_of(event).items():
+            known = (*group, category) in self.sums or self._categories(group) < CATEGORIES
+            named = category if known else OTHER
+            self.sums.setdefault((*group, named), WeightedSums()).add(refuted, decided, each)
+
+    def _categories(self, group: tuple[str, str, str, str]) -> int:
+        return sum(one[:4] == group for one in self.sums)
+
+
+class _Stored(msgspec.Struct, kw_only=True):
+    """A frame as it is written: names of JSON objects are texts."""
+
+    sums: list[tuple[Group, WeightedSums]]
+    answers: list[tuple[Group, Answers]]
+    sequences: dict[int, int]
+    streams: dict[int, int]
+    drawn: int
+    complete: bool
+
+
+_DECODER = msgspec.json.Decoder(_Stored)
+
+
+class Frames:
+    """The frames of all queues. Everything raises `Unavailable` when the server does not answer."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bucket = Bucket(bus, QUEUES_BUCKET)
+
+    async def load(self, queue: str) -> tuple[Frame, int]:
+        """The frame, and the revision that a newer one must name; an empty one where there is none."""
+        found = await self._bucket.get(FRAME + queue)
+        if found is None:
+            return Frame(queue=queue), 0
+        try:
+            stored = _DECODER.decode(found.data)
+        except UNDECODED as error:
+            logger.warning("frame.unreadable", queue=queue, error=str(error))
+            return Frame(queue=queue), found.revision
+        frame = Frame(
+            queue=queue,
+            sums=dict(stored.sums),
+            answers=dict(stored.answers),
+            sequences=stored.sequences,
+            streams=stored.streams,
+            drawn=stored.drawn,
+            complete=stored.complete,
+        )
+        return frame, found.revision
+
+    async def save(self, frame: Frame, revision: int) -> int:
+        """Write it over this revision; the new one, 0 where another replica has written meanwhile."""
+        stored = _Stored(
+            sums=list(frame.sums.items()),
+            answers=list(frame.answers.items()),
+            sequences=frame.sequences,
+            streams=frame.streams,
+            drawn=frame.drawn,
+            complete=frame.complete,
+        )
+        return await self._bucket.put(FRAME + frame.queue, ENCODER.encode(stored), revision)
+
+
+LEASE_SECONDS = 900.0
+TRIES = 50
+ITEM = "item."
+DRAFT = "draft."
+
+REMOVED = "item.removed"
+"""Changes when items were removed."""
+
+MAX_DRAFT = 256 * 1024
+"""Bytes of a draft."""
+
+MAX_REASON = 500
+"""Characters of why an item failed."""
+
+PAGE = 100
+
+State = Literal["open", "held", "done", "failed"]
+
+
+class Item(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer that was drawn into a queue, with that `probability`.
+
+    `wanted` reviewers are to look at it. `held_by` has until when somebody holds it, `done_by` who has given
+    an opinion. Items are given in the order of `order`, which is random: so those that are done at any
+    moment are a random part of what was drawn. `tries` counts how often a judge was asked for an
+    opinion, and `failed` is why nobody is given the item any more.
+    """
+
+    queue: str
+    key: str
+    id: str
+    tenant: str
+    model: str
+    protocol: str
+    version: str = ""
+    run: str = "live"
+    partition: int = 0
+    probability: float = 1.0
+    uncertainty: float = 0.0
+    order: float = 0.0
+    recorded_at: float = 0.0
+    drawn_at: float = 0.0
+    wanted: int = 1
+    held_by: dict[str, float] = {}
+    done_by: tuple[str, ...] = ()
+    tries: int = 0
+    failed: str = ""
+
+    @property
+    def done(self) -> bool:
+        return len(self.done_by) >= self.wanted
+
+    @property
+    def state(self) -> State:
+        if self.done:
+            return "done"
+        if self.failed:
+            return "failed"
+        return "held" if holding(self, time.time()) else "open"
+
+
+_is_token = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII).fullmatch
+_ITEM = msgspec.json.Decoder(Item)
+
+
+def holding(item: Item, now: float) -> dict[str, float]:
+    """Who holds it, with until when."""
+    return {who: until for who, until in item.held_by.items() if until > now and who not in item.done_by}
+
+
+class Items:
+    """The items of all queues. Everything raises `Unavailable` when the server does not answer."""
+
+    def __init__(self, bus: Bus, clock: Callable[[], float] = time.time) -> None:
+        self._bucket = Bucket(bus, QUEUES_BUCKET)
+        self._opinions = Opinions(bus)
+        self._clock = clock
+        self._known: dict[str, dict[str, Item]] = {}
+        self._position = (0, 0)
+        self._turn = asyncio.Lock()
+
+    async def create(self, item: Item) -> bool:
+        """Add an item unless it is there; whether it is new."""
+        return bool(await self._bucket.put(_item_key(item.queue, item.key), ENCODER.encode(item), 0))
+
+    async def next(self, queue: str, reviewer: str, after: str = "", tenant: str = "") -> Item | None:
+        """The reviewer's next item, behind that of the key `after`, which nobody else gets while it is held.
+
+        One that the reviewer holds already comes first; one that the same reviewer has done never comes. From
+        the end it goes on at the beginning. None when there is nothing left for this reviewer.
+        """
+        known = await self._current(queue)
+        begin = known[after].order if after in known else -1.0
+        candidates = [
+            item for item in known.values() if tenant in ("", item.tenant) and self._is_free(item, reviewer)
+        ]
+        now = self._clock()
+
+        def place(item: Item) -> tuple[bool, bool, float]:
+            mine = not after and reviewer in holding(item, now)
+            return not mine, item.order <= begin, item.order
+
+        for item in sorted(candidates, key=place):
+            if item.key == after:
+                continue
+            try:
+                return await self.hold(queue, item.key, reviewer)
+            except (HeldByOthers, UnknownName):
+                # Somebody was faster, or it was erased.
+                continue
+        return None
+
+    async def find(self, queue: str, key: str) -> Item:
+        """Raises `UnknownName`."""
+        return (await self._get(queue, key))[0]
+
+    async def hold(self, queue: str, key: str, reviewer: str, *, tries: int | None = None) -> Item:
+        """Hold the item, or hold it for longer, and note how many `tries` that are. Raises `HeldByOthers`,
+        `UnknownName`."""
+
+        def change(item: Item) -> Item:
+            if reviewer in item.done_by:
+                return item
+            if not self._is_free(item, reviewer):
+                who = ", ".join(holding(item, self._clock()))
+                if item.failed:
+                    raise HeldByOthers(f"nobody can look at this: {item.failed}")
+                raise HeldByOthers(f"{who} has this now" if who else "others have completed this meanwhile")
+            now = self._clock()
+            held = holding(item, now) | {reviewer: now + LEASE_SECONDS}
+            return msgspec.structs.replace(item, held_by=held, tries=item.tries if tries is None else tries)
+
+        return await self._change(queue, key, change)
+
+    renew = hold
+
+    async def release(self, queue: str, key: str, reviewer: str, *, tries: int | None = None) -> Item:
+        """Let go of the item; the draft stays, for when the reviewer comes back. `tries` as in `hold`."""
+
+        def change(item: Item) -> Item:
+            held = {who: until for who, until in holding(item, self._clock()).items() if who != reviewer}
+            return msgspec.structs.replace(item, held_by=held, tries=item.tries if tries is None else tries)
+
+        return await self._change(queue, key, change)
+
+    async def fail(self, queue: str, key: str, reason: str) -> Item:
+        """Give the item to nobody any more, for this reason."""
+
+        def change(item: Item) -> Item:
+            return msgspec.structs.replace(item, failed=reason[:MAX_REASON], held_by={})
+
+        return await self._change(queue, key, change)
+
+    async def complete(self, queue: str, key: str, opinion: OpinionGiven, *, replace: bool = True) -> Stored:
+        """Give the opinion, and then note that its reviewer has done the item. Safe to repeat.
+
+        Without `replace` an opinion of before on the same item stands. Raises `HeldByOthers` where the
+        reviewer neither holds it nor may, `UnknownName`.
+        """
+        await self.hold(queue, key, opinion.reviewer)
+        stored = await self._opinions.give(opinion, replace=replace)
+
+        def change(item: Item) -> Item:
+            held = {who: until for who, until in item.held_by.items() if who != opinion.reviewer}
+            done = item.done_by if opinion.reviewer in item.done_by else (*item.done_by, opinion.reviewer)
+            return msgspec.structs.replace(item, held_by=held, done_by=done)
+
+        await self._change(queue, key, change)
+        await self._bucket.remove([_draft_key(queue, key, opinion.reviewer)])
+        return stored
+
+    async def save_draft(self, queue: str, key: str, reviewer: str, draft: dict[str, Any]) -> Item:
+        """Keep what a reviewer has so far, and hold the item for longer.
+
+        Raises `HeldByOthers`, `UnknownName`, `InputError` for one that is too large.
+        """
+        data = ENCODER.encode(draft)
+        if len(data) > MAX_DRAFT:
+            raise InputError(f"a draft has at most {MAX_DRAFT} bytes")
+        item = await self.hold(queue, key, reviewer)
+        name = _draft_key(queue, key, reviewer)
+        for _ in range(TRIES):
+            before = await self._bucket.get(name)
+            if await self._bucket.put(name, data, before.revision if before is not None else 0):
+                return item
+        raise Unavailable("the draft is saved elsewhere at this moment: save it again")
+
+    async def load_draft(self, queue: str, key: str, reviewer: str) -> dict[str, Any] | None:
+        found = await self._bucket.get(_draft_key(queue, key, reviewer))
+        if found is None:
+            return None
+        draft: Any = msgspec.json.decode(found.data)
+        return draft if isinstance(draft, dict) else None
+
+    async def list(
+        self, queue: str, *, state: State | None = None, tenant: str = "", after: str = "", limit: int = PAGE
+    ) -> list[Item]:
+        """Items in the order in which they are given, behind that of the key `after`."""
+        known = await self._current(queue)
+        begin = known[after].order if after in known else -1.0
+        found = [
+            item
+            for item in known.values()
+            if item.order > begin and tenant in ("", item.tenant) and state in (None, item.state)
+        ]
+        return sorted(found, key=lambda item: item.order)[:limit]
+
+    async def all(self, queue: str) -> Sequence[Item]:
+        return tuple((await self._current(queue)).values())
+
+    async def remove(self, queue: str, keys: Iterable[str]) -> None:
+        """Remove single items."""
+        await self._bucket.remove([_item_key(queue, key) for key in keys], REMOVED)
+
+    async def delete_all(self, queue: str) -> int:
+        """Remove every item of a queue, and every draft; how many items that were."""
+        keys = {document.key async for document in self._bucket.read(f"{ITEM}{queue}.>")}
+        drafts = {document.key async for document in self._bucket.read(f"{DRAFT}{queue}.>")}
+        await self._bucket.remove([*drafts, *keys], REMOVED)
+        return len(keys)
+
+    def _is_free(self, item: Item, reviewer: str) -> bool:
+        """Whether the reviewer holds it or may hold it."""
+        if reviewer in item.done_by or item.failed:
+            return False
+        held = holding(item, self._clock())
+        return reviewer in held or len(item.done_by) + len(held) < item.wanted
+
+    async def _get(self, queue: str, key: str) -> tuple[Item, int]:
+        found = await self._bucket.get(_item_key(queue, key))
+        if found is None:
+            self._known.get(queue, {}).pop(key, None)
+            raise UnknownName(f"there is no item '{key}' in queue '{queue}'", "key")
+        return _ITEM.decode(found.data), found.revision
+
+    async def _change(self, queue: str, key: str, change: Callable[[Item], Item]) -> Item:
+        for _ in range(TRIES):
+            item, revision = await self._get(queue, key)
+            changed = change(item)
+            if changed == item:
+                return item
+            if await self._bucket.put(_item_key(queue, key), ENCODER.encode(changed), revision):
+                self._known.setdefault(queue, {})[key] = changed
+                return changed
+            await asyncio.sleep(random.uniform(0, 0.02))
+        raise Unavailable(f"others change item '{key}' at this moment: send it again")
+
+    async def _current(self, queue: str) -> dict[str, Item]:
+        """The queue's items as they are now: what was written since we last looked is read."""
+        async with self._turn:
+            created, last = await self._bucket.position()
+            if (created, last) != self._position:
+                begun, before = self._position
+                if created != begun or (last > before and not await self._read(before)):
+                    await self._read(0)
+                self._position = created, last
+        return self._known.get(queue, {})
+
+    async def _read(self, after: int) -> bool:
+        """Read what was written after a revision; False where something was removed since."""
+        known = self._known if after else {}
+        async for document in self._bucket.read(f"{ITEM}>", after):
+            if document.key == REMOVED:
+                if after:
+                    return False
+                continue
+            try:
+                item = _ITEM.decode(document.data)
+            except UNDECODED:
+                continue
+            known.setdefault(item.queue, {})[item.key] = item
+        self._known = known
+        return True
+
+
+def _item_key(queue: str, key: str) -> str:
+    return f"{ITEM}{_token(queue)}.{_token(key)}"
+
+
+def _draft_key(queue: str, key: str, reviewer: str) -> str:
+    return f"{DRAFT}{_token(queue)}.{_token(key)}.{reviewer_key(reviewer)}"
+
+
+def _token(text: str) -> str:
+    """A part of a key in the bucket, whoever gave it."""
+    if _is_token(text) is None:
+        raise UnknownName(f"there is nothing of the name '{text[:64]}'", "key")
+    return text
+
+
 Rule = Literal["random", "uncertain", "disagreement", "alarm", "all"]
 
-TRIES = 20
 MOST_QUEUES, MOST_OF_TENANT = 200, 50
 DEFINITION = "definition."
 

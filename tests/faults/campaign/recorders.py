@@ -13,7 +13,7 @@ from tests.faults.campaign.traffic import Gateway
 from tests.faults.campaign.truth import BRIEF, Truth
 
 from groundwatch.client import Recorder
-from groundwatch.client.losses import waiting
+from groundwatch.client.worker import waiting
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.stores.losses import losses_by_sender
 

@@ -9,10 +9,8 @@ import pytest
 
 from groundwatch.keys import response_key
 from groundwatch.protocols.people import read_annotators
-from groundwatch.reviews.frames import Answers, Frame, Frames
-from groundwatch.reviews.items import Item, Items
 from groundwatch.reviews.opinions import Opinions
-from groundwatch.reviews.queues import Queues, QueueSpec
+from groundwatch.reviews.queues import Answers, Frame, Frames, Item, Items, Queues, QueueSpec
 from groundwatch.runtime.delivery.bus import Bus
 
 MAT = "There is a mat."

@@ -18,7 +18,7 @@ from tests.gateway.otlp.made import JSON, PROTOBUF, said, span, traces
 from tests.runtime.conftest import eventually
 
 from groundwatch.client.lines import Line
-from groundwatch.client.replies import Reply, judge
+from groundwatch.client.transport import Reply, judge
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
 from groundwatch.gateway.grpc.generated.monitor_pb2_grpc import MonitorServiceStub
 from groundwatch.gateway.intake.admission import HALVES, IMAGES, Admission

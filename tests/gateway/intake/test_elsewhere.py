@@ -7,8 +7,7 @@ import json
 
 import pytest
 
-from groundwatch.conversations.conversation import Conversation, ImageUrl
-from groundwatch.conversations.reasons import REASONS
+from groundwatch.conversations.conversation import REASONS, Conversation, ImageUrl
 from groundwatch.gateway.auth import EVERYBODY, Caller
 from groundwatch.gateway.intake import submissions
 from groundwatch.gateway.intake.logged import NO_MESSAGES

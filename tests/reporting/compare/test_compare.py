@@ -14,15 +14,15 @@ from scipy.stats import binomtest
 from tests.reporting.conftest import BOTH, EXTRACTOR, OTHER
 
 from groundwatch.events import Decision, Drawn, Judge, JudgedClaim, OutcomeKind, ResponseScored
-from groundwatch.reporting.compare.compare import sections
-from groundwatch.reporting.compare.numbers import bootstrap_ratios, mcnemar, share_bins, sign_flip
-from groundwatch.reporting.compare.outcomes import (
+from groundwatch.reporting.compare.compare import (
     Alone,
     Comparison,
     OutcomeTable,
     SectionComparison,
     changed_claims,
+    sections,
 )
+from groundwatch.reporting.compare.numbers import bootstrap_ratios, mcnemar, share_bins, sign_flip
 from groundwatch.reporting.compare.render import html_report, render_comparison
 from groundwatch.terminal import Console
 

@@ -6,7 +6,7 @@ import io
 
 import msgspec
 
-from groundwatch.reporting.compare.versions import VersionComparison, notes, render_versions
+from groundwatch.reporting.compare.render import VersionComparison, notes, render_versions
 from groundwatch.reporting.corrected import VersionDifference
 from groundwatch.reporting.trends import Trend, VersionReport
 from groundwatch.statistics.intervals import Interval

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from groundwatch.conversations.conversation import (
+    REASONS,
     Conversation,
     Image,
     ImageDigest,
@@ -16,7 +17,6 @@ from groundwatch.conversations.conversation import (
     Unreadable,
 )
 from groundwatch.conversations.exports import Export, read_export
-from groundwatch.conversations.reasons import REASONS
 from groundwatch.records import Refusal
 
 _OTHERS = {"failed": "calls that failed", "tool_call": "answers that are calls of a tool"}

@@ -13,12 +13,11 @@ from typing import Any
 import msgspec
 
 from groundwatch.addresses import shown_address
-from groundwatch.client import sending
+from groundwatch.client import transport
 from groundwatch.client.files.calls import Told, WithoutImage
 from groundwatch.client.files.reading import AnswerFile, Record
 from groundwatch.client.lines import Line
-from groundwatch.client.replies import BUSY_SECONDS, Refused
-from groundwatch.client.sending import TOKEN_VARIABLE, Connection, Sender
+from groundwatch.client.transport import BUSY_SECONDS, TOKEN_VARIABLE, Connection, Refused, Sender
 from groundwatch.errors import UNDECODED, InputError, UsageError
 from groundwatch.events import ResponseRecorded
 from groundwatch.image_files import ImageFolders
@@ -172,11 +171,11 @@ class Submission:
         while digest not in self._stored:
             try:
                 reply = self._connection.post(
-                    "/v1/images", data, "application/octet-stream", sending.ANSWER_SECONDS
+                    "/v1/images", data, "application/octet-stream", transport.ANSWER_SECONDS
                 )
             except Exception as error:
                 self._connection.close()
-                self._wait(0, repr(error), sending.FIRST_PAUSE)
+                self._wait(0, repr(error), transport.FIRST_PAUSE)
                 continue
             if reply.status < 300:
                 self._stored.add(digest)
@@ -192,7 +191,7 @@ class Submission:
         """Send until every line has ended."""
         while self._sender.lines:
             waiting = len(self._sender.lines)
-            verdict = self._sender.send(sending.ANSWER_SECONDS)
+            verdict = self._sender.send(transport.ANSWER_SECONDS)
             self.result.accepted += verdict.accepted
             self.result.duplicates += verdict.duplicates
             if len(self._sender.lines) < waiting:

@@ -20,7 +20,7 @@ from groundwatch.protocols import registry
 from groundwatch.protocols.method import Progress, Result
 from groundwatch.protocols.published import read_lines
 from groundwatch.reading.document import REASONING_ONLY, keep_languages, read_document
-from groundwatch.reporting.faultless import OTHER_LANGUAGE, Counts, Faultless
+from groundwatch.reporting.report import OTHER_LANGUAGE, Counts, Faultless
 from groundwatch.verification.engines.reference.engine import rule
 from groundwatch.verification.engines.reference.knowledge import knowledge
 

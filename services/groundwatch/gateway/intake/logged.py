@@ -8,6 +8,7 @@ import msgspec
 
 from groundwatch.conversations.conversation import (
     ID_LENGTH,
+    REASONS,
     RESPONSE_TAG,
     SPAN_TAG,
     TRACE_TAG,
@@ -16,7 +17,6 @@ from groundwatch.conversations.conversation import (
     Unreadable,
 )
 from groundwatch.conversations.messages import with_messages
-from groundwatch.conversations.reasons import REASONS
 from groundwatch.errors import InputError, TransientError
 from groundwatch.events import ResponseRecorded
 from groundwatch.gateway.auth import Caller

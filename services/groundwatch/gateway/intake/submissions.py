@@ -12,9 +12,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from groundwatch.conversations.content import image_of
-from groundwatch.conversations.conversation import Image, ImageDigest, ImageText, ImageUrl
-from groundwatch.conversations.reasons import REASONS
+from groundwatch.conversations.conversation import REASONS, Image, ImageDigest, ImageText, ImageUrl
+from groundwatch.conversations.messages import image_of
 from groundwatch.errors import ImageError, InputError, TransientError
 from groundwatch.events import ResponseRecorded, Strategy
 from groundwatch.gateway.auth import Caller

@@ -7,11 +7,16 @@ from typing import Any
 
 from groundwatch.errors import GroundwatchError, Unavailable
 from groundwatch.reporting.alarms import Raised
-from groundwatch.reporting.compare.versions import VersionComparison
+from groundwatch.reporting.compare.render import VersionComparison
 from groundwatch.reporting.corrected import EVERY_VERSION, CorrectedAlarm, CorrectedRow
 from groundwatch.reporting.trends import VersionReport
-from groundwatch.reviews.differences import compare_versions, correct_alarms
-from groundwatch.reviews.samples import QueueSamples, VersionOf, read_samples
+from groundwatch.reviews.corrected import (
+    QueueSamples,
+    VersionOf,
+    compare_versions,
+    correct_alarms,
+    read_samples,
+)
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.statistics.intervals import Interval

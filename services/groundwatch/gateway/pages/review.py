@@ -23,11 +23,23 @@ from groundwatch.reporting.corrected import EVERY_VERSION, CorrectedRow
 from groundwatch.reviews.agreement import Agreement, read_agreement
 from groundwatch.reviews.corrected import read_corrected
 from groundwatch.reviews.files import Format, lines_of, opinions_in
-from groundwatch.reviews.frames import Frame, Frames
-from groundwatch.reviews.items import PAGE, Item, Items, holding
-from groundwatch.reviews.opinions import ALL, Opinions, check_opinion, opinion_on
-from groundwatch.reviews.queues import JUDGE, Queues, QueueSpec, Rule, check_reviewer, read_spec
+from groundwatch.reviews.opinions import Opinions, check_opinion, opinion_on
+from groundwatch.reviews.queues import (
+    JUDGE,
+    PAGE,
+    Frame,
+    Frames,
+    Item,
+    Items,
+    Queues,
+    QueueSpec,
+    Rule,
+    check_reviewer,
+    holding,
+    read_spec,
+)
 from groundwatch.runtime.delivery.bus import ENCODER, Stored
+from groundwatch.statistics.alarm import ALL
 from groundwatch.times import read_moment
 from groundwatch.topology import OUTCOMES, RESPONSES, subject_of
 

@@ -20,8 +20,8 @@ from groundwatch.gateway.pages.rendering import Pages
 from groundwatch.gateway.pages.showing import scale_top
 from groundwatch.gateway.refusals import Refused
 from groundwatch.gateway.replays import Replay, Replays, Wanted
-from groundwatch.reporting.compare.outcomes import Comparison
-from groundwatch.reporting.compare.versions import VersionComparison, notes
+from groundwatch.reporting.compare.compare import Comparison
+from groundwatch.reporting.compare.render import VersionComparison, notes
 from groundwatch.topology import MAX_TOKEN, is_token
 
 PAGE_LIMIT = 50_000

@@ -11,9 +11,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from groundwatch.conversations.conversation import Conversation, Unreadable
+from groundwatch.conversations.conversation import Conversation, Unreadable, json_of, text_of
 from groundwatch.conversations.openai import read_exchange
-from groundwatch.conversations.values import json_of, text_of
 from groundwatch.counting import count_values
 from groundwatch.errors import UNDECODED, TransientError
 from groundwatch.gateway.auth import SEND, Caller

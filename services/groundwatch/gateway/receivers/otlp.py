@@ -29,8 +29,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from groundwatch.conversations.conversation import Attributes, Conversation, Unreadable, repeat_key
-from groundwatch.conversations.logs import LogPart, joined, read_log
-from groundwatch.conversations.spans import read_span
+from groundwatch.conversations.spans import LogPart, joined, read_log, read_span
 from groundwatch.counting import FIELD_BYTES, MOST_VALUES, TooLong, count_fields, count_values
 from groundwatch.errors import InputError, TransientError
 from groundwatch.events import DEFAULT_TENANT

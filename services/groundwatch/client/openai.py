@@ -1,8 +1,7 @@
-"""`wrap_openai`: a client of OpenAI's API that records what it asks and what it is answered.
+"""A call's arguments and result, copied as far as their caller may change them, and measured.
 
-The client stays the same object, and what its methods return is what they returned. Of a stream the bytes are
-kept as the caller reads them, so it is never read for its own sake: one that the caller leaves is recorded as
-far as it was read, with the tag `finish_reason` saying `incomplete`.
+Lists and dicts are copied, objects of pydantic's become dicts. What is none of these becomes None and is
+never iterated: a generator is the caller's to read.
 """
 
 from __future__ import annotations
@@ -10,14 +9,157 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from groundwatch.client.buffer import OVERHEAD, Read
-from groundwatch.client.copying import copied, packed
-from groundwatch.client.exchanges import exchange_line, parsed_line, stream_line
+import msgspec
+
+from groundwatch.client.lines import CannotSend, Line
 from groundwatch.client.recorder import Recorder
+from groundwatch.client.worker import OVERHEAD, Read
+
+if TYPE_CHECKING:
+    from groundwatch.client.recorder import Recorder
+    from groundwatch.conversations.conversation import Conversation, Unreadable
+
+
+MOST = 100_000
+"""Values in one call; more of them are no conversation."""
+
+CONTAINER = 64
+
+
+class TooMuch(Exception):
+    """The call holds more than a conversation does."""
+
+
+def copied(value: Any) -> tuple[Any, int]:
+    """The copy, which shares its texts, and about what it takes in memory, in bytes.
+
+    Raises `TooMuch`, and what a hostile value does.
+    """
+    copy = msgspec.to_builtins(value, builtin_types=(bytes,), enc_hook=_fields)
+    return copy, _size(copy)
+
+
+def packed(value: Any) -> bytes:
+    """A copy of what is small: in one step, texts and all. Raises what a hostile value does."""
+    return _ENCODER.encode(value)
+
+
+def unpacked(data: bytes) -> Any:
+    return msgspec.msgpack.decode(data)
+
+
+def _fields(value: Any) -> Any:
+    try:
+        extra = value.__pydantic_extra__
+    except AttributeError:
+        return None
+    fields: dict[str, Any] = value.__dict__
+    return {**extra, **fields} if extra else fields
+
+
+_ENCODER = msgspec.msgpack.Encoder(enc_hook=_fields)
+
+
+def _size(copy: Any) -> int:
+    size = number = 0
+    left = [copy]
+    while left:
+        value = left.pop()
+        kind = type(value)
+        if kind is str or kind is bytes:
+            size += sys.getsizeof(value)
+        elif kind is dict:
+            size += CONTAINER
+            number += len(value)
+            left.extend(value.values())
+        elif kind is list or kind is tuple:
+            size += CONTAINER
+            number += len(value)
+            left.extend(value)
+        if number > MOST:
+            raise TooMuch
+    return size + 16 * number
+
+
+NO_ANSWER = frozenset({"tool_call", "no_answer", "failed"})
+"""Calls that have nothing to judge: they are not lost."""
+
+
+def exchange_line(
+    recorder: Recorder, request: Any, response: Any, tags: Mapping[str, str], name: str, at: float
+) -> Line | None:
+    """None for a call without an answer. Raises `CannotSend` for what cannot be read.
+
+    Request and response are decoded, or the bytes of their bodies.
+    """
+    from groundwatch.conversations.openai import read_exchange
+
+    return conversation_line(recorder, read_exchange(request, response, at=at), tags, name)
+
+
+def parsed_line(
+    recorder: Recorder, request: dict[str, Any], result: bytes, tags: Mapping[str, str], name: str, at: float
+) -> Line | None:
+    """The same for a result that was packed."""
+    return exchange_line(recorder, request, unpacked(result), tags, name, at)
+
+
+def stream_line(
+    recorder: Recorder,
+    request: dict[str, Any],
+    chunks: Sequence[bytes],
+    tags: Mapping[str, str],
+    name: str,
+    at: float,
+) -> Line | None:
+    """The same for the bytes of a stream; one that was left early has the tag `finish_reason` for it."""
+    return exchange_line(recorder, request, b"".join(chunks), tags, name, at)
+
+
+def call_line(recorder: Recorder, record: dict[str, Any], tags: Mapping[str, str], name: str) -> Line | None:
+    """The same for what LiteLLM logs."""
+    from groundwatch.conversations.litellm import read_call
+
+    return conversation_line(recorder, read_call(record), tags, name)
+
+
+def conversation_line(
+    recorder: Recorder, conversation: Conversation | Unreadable | None, tags: Mapping[str, str], name: str
+) -> Line | None:
+    from groundwatch.conversations.conversation import ImageDigest, ImageText, ImageUrl, Unreadable
+
+    if conversation is None:
+        return None
+    if isinstance(conversation, Unreadable):
+        if conversation.reason in NO_ANSWER:
+            return None
+        raise CannotSend("unreadable", conversation.message)
+    images: list[str | bytes] = []
+    for image in conversation.images:
+        match image:
+            case ImageText():
+                images.append(f"data:;base64,{image.base64}")
+            case ImageUrl():
+                images.append(image.url)
+            case ImageDigest():
+                images.append(image.sha256)
+            case _:
+                images.append(image)
+    return recorder.line(
+        id=conversation.id if 0 < len(conversation.id) <= 256 else name,
+        model=conversation.model,
+        prompt=conversation.prompt,
+        answer=conversation.answer,
+        images=images,
+        tags={**conversation.tags, **tags},
+        left_out=conversation.left_out,
+    )
+
 
 C = TypeVar("C")
 
