@@ -16,7 +16,7 @@ from groundwatch.annotation.drawing import position
 from groundwatch.annotation.service import AnnotationService
 from groundwatch.errors import UnknownName, UsageError
 from groundwatch.events import AlarmRaised, ResponseScored
-from groundwatch.reviews.opinions import judged
+from groundwatch.reporting.sums import facts_of
 from groundwatch.reviews.queues import Frame, Frames, Items, Queues, QueueSpec
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing
 from groundwatch.runtime.settings import Settings
@@ -54,7 +54,7 @@ async def frame_of(bus: Bus, name: str, number: int) -> Frame:
 
 
 def whole(events: list[ResponseScored]) -> tuple[int, int]:
-    pairs = [judged(one)[ALL] for one in events]
+    pairs = [facts_of(one)[ALL] for one in events]
     return sum(one[0] for one in pairs), sum(one[1] for one in pairs)
 
 
@@ -136,7 +136,7 @@ async def test_answers_of_an_alarm(bus: Bus, publish: Publish) -> None:
     subject = subject_of("alarm", "live", "faithscore", alarm.key)
     await bus.create(Outgoing(subject=subject, payload=ENCODER.encode(alarm)))
     await publish(several(20, recorded_at=1_500.0))
-    await publish([one for one in several(30, seed=3, recorded_at=2_500.0) if "color" in judged(one)])
+    await publish([one for one in several(30, seed=3, recorded_at=2_500.0) if "color" in facts_of(one)])
     spec = await Queues(bus).create(QueueSpec(name="q", rule="alarm", alarm=alarm.key, size=5))
     assert (spec.protocol, spec.model, spec.category, spec.since) == ("faithscore", "lvlm", "color", 2_000.0)
     async with running(bus):

@@ -16,7 +16,7 @@ from tests.runtime.conftest import eventually
 
 from groundwatch.annotation.drawing import SequentialPoisson, measure, position
 from groundwatch.events import ResponseScored
-from groundwatch.reviews.opinions import judged
+from groundwatch.reporting.sums import facts_of
 from groundwatch.reviews.queues import Frames, Items, Queues, QueueSpec, Rule
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.outcomes import outgoing
@@ -129,5 +129,5 @@ async def check_drawn_once(bus: Bus, events: list[ResponseScored]) -> None:
     frame, _ = await Frames(bus).load("q")
     assert (frame.size, frame.drawn) == (ANSWERS, SIZE)
     (sums,) = [one for key, one in frame.sums.items() if key[4] == ALL]
-    refuted, decided = (sum(judged(event)[ALL][at] for event in events) for at in (0, 1))
+    refuted, decided = (sum(facts_of(event)[ALL][at] for event in events) for at in (0, 1))
     assert (sums.plain.numerator, sums.plain.denominator) == (refuted, decided)
