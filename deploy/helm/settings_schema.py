@@ -33,8 +33,8 @@ CHART_DECIDES = {
 
 ENGINES = {
     "extraction": ("reader", "llm", "noop"),
-    "captioning": ("openai", "triton", "stand-in"),
-    "generation": ("none", "openai", "triton", "stand-in"),
+    "captioning": ("openai", "triton"),
+    "generation": ("none", "openai", "triton"),
     "matching": ("semantic", "lexical", "llm"),
     "verification": (
         "embedded",

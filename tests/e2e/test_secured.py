@@ -15,6 +15,7 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.support import fakes
 from tests.support.chains import seed_picture
 from tests.support.command_line import CommandLine
 from tests.support.secured import Secured, secured
@@ -66,8 +67,8 @@ async def line(server: Secured) -> AsyncIterator[httpx.AsyncClient]:
     """Every service on a connection of its own; the gateway's address."""
     settings = Settings(
         gateway=GatewaySettings(port=0),
-        captioning=CaptioningSettings(engine="stand-in"),
-        generation=StageSettings(engine="stand-in"),
+        captioning=CaptioningSettings(engine=fakes.CAPTIONING),
+        generation=StageSettings(engine=fakes.GENERATION),
         extraction=ExtractionSettings(engine="noop"),
         verification=StageSettings(engine="noop"),
         matching=StageSettings(engine="lexical"),

@@ -176,8 +176,7 @@ def bend() -> None:
 
         verification.build = lambda *_, **__: HashVerification()
     if pause := float(os.environ.get("FAULT_SLOW", "0")):
-        from groundwatch.captioning.engines.base import StandInCaptioningEngine
-        from groundwatch.generation.engines.base import StandInGenerationEngine
+        from tests.support.fakes import StandInCaptioningEngine, StandInGenerationEngine
 
         for engine, name in ((StandInCaptioningEngine, "say"), (StandInGenerationEngine, "generate")):
             engine.batch = 1

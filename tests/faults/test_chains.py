@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.faults.harness import NATS, SERVICES, System, sending, system
+from tests.support import fakes
 from tests.support.chains import seed_picture, similarities, store, weighted
 
 from groundwatch.runtime.delivery.streams import read_stream
@@ -18,7 +19,7 @@ from groundwatch.topology import ASKED, parse_subject
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
-STAND_INS = ("captioning", "generation")
+STAND_INS = {"captioning": fakes.CAPTIONING, "generation": fakes.GENERATION}
 LENGTH = 3
 SEEDS = [seed_picture(number) for number in range(4)]
 
@@ -27,9 +28,9 @@ SEEDS = [seed_picture(number) for number in range(4)]
 def chains() -> Iterator[System]:
     """A system with captioning and generation, whose stand-ins take their time."""
     with system() as started:
-        for name in STAND_INS:
+        for name, engine in STAND_INS.items():
             child = started.add(name, name, free_port())
-            child.environment |= {f"GROUNDWATCH_{name.upper()}__ENGINE": "stand-in", "FAULT_SLOW": "0.05"}
+            child.environment |= {f"GROUNDWATCH_{name.upper()}__ENGINE": engine, "FAULT_SLOW": "0.05"}
             child.start()
         started.wait_ready(*STAND_INS)
         yield started

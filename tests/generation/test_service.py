@@ -11,17 +11,15 @@ import msgspec
 import pytest
 from tests.runtime.conftest import FAST, eventually, record
 from tests.support.chains import chain_response, seed_picture, similarities, store
+from tests.support.fakes import StandInCaptioningEngine, StandInGenerationEngine, describe
 
-from groundwatch.captioning.engines.base import StandInCaptioningEngine
 from groundwatch.captioning.service import CaptioningService
 from groundwatch.errors import InputError, TransientError
 from groundwatch.events import ChainAdvanced, ChainStep, OutcomeKind, ResponseScored
 from groundwatch.extraction.engines.base import NoopExtractionEngine
 from groundwatch.extraction.service import ExtractionService
-from groundwatch.generation.engines.base import StandInGenerationEngine
 from groundwatch.generation.service import GenerationService
 from groundwatch.ledger.ledger import audit
-from groundwatch.models.fake import describe
 from groundwatch.models.replies import Generated
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import read_stream

@@ -23,6 +23,7 @@ from tests.partitions.conftest import (
     spread,
     until,
 )
+from tests.support import fakes
 from tests.support.receivers import HttpTarget, attributes_of, listening
 
 from groundwatch.errors import GroundwatchError, InputError
@@ -161,7 +162,7 @@ async def test_questions_are_answered_in_their_partition_and_asked_once(tmp_path
         reply = await client.post("/v1/questions", json=body)
         return str(reply.json().get("status") or reply.json()["reason"])
 
-    given = settings(2, captioning=CaptioningSettings(engine="stand-in"))
+    given = settings(2, captioning=CaptioningSettings(engine=fakes.CAPTIONING))
     async with (
         whole_system(given, tmp_path) as system,
         httpx.AsyncClient(base_url=system.gateway_url) as client,

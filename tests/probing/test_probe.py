@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support import fakes
 from tests.support.chains import seed_picture
 from tests.support.command_line import CommandLine
 from tests.support.llm_server import LlmServer, picture, running
@@ -261,7 +262,7 @@ def seeds(tmp_path: Path) -> Path:
 def test_chains_go_on_with_the_round_that_they_were_in(
     nobody: CommandLine, server: LlmServer, seeds: Path
 ) -> None:
-    drawing = {"GROUNDWATCH_GENERATION__ENGINE": "stand-in"}
+    drawing = {"GROUNDWATCH_GENERATION__ENGINE": fakes.GENERATION}
     typed = [*arguments(server, seeds, suite="genception"), "--t", 4, "--at-once", 1]
     told = probe(nobody, *typed, **drawing)
     assert (told["answered"], told["scored"]) == (3, 3)
@@ -280,7 +281,7 @@ def test_chains_go_on_with_the_round_that_they_were_in(
 
 
 def test_a_chain_that_breaks_off_has_a_reason(nobody: CommandLine, server: LlmServer, seeds: Path) -> None:
-    drawing = {"GROUNDWATCH_GENERATION__ENGINE": "stand-in"}
+    drawing = {"GROUNDWATCH_GENERATION__ENGINE": fakes.GENERATION}
     typed = [*arguments(server, seeds, "looks,looks,refusal,looks", suite="genception"), "--at-once", 1]
     told = probe(nobody, *typed, **drawing)
     assert (told["scored"], told["unanswered"], told["unscored"]) == (2, {"refused": 1}, {"refused": 1})

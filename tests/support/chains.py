@@ -8,9 +8,9 @@ import random
 from typing import Any
 
 from PIL import Image
+from tests.support.fakes import GRID, PALETTE, describe, embed, paint
 
 from groundwatch.events import ResponseRecorded
-from groundwatch.models.fake import GRID, PALETTE, describe, embed, paint
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.settings.gateway import IntakeSettings
 from groundwatch.runtime.stores.images import ImageStore, check_image

@@ -18,12 +18,12 @@ from typing import Any
 
 import grpc
 import numpy as np
+from tests.support.fakes import CELL, GRID, describe, embed, paint
 from tests.support.llm_server import _shown, _verdict
 from tritonclient.grpc import service_pb2 as messages
 from tritonclient.grpc import service_pb2_grpc as services
 
 from groundwatch.errors import Unscorable
-from groundwatch.models.fake import CELL, GRID, describe, embed, paint
 
 REFUSES = "Much too long."
 NAMELESS = "zeppelin"

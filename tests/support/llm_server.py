@@ -302,7 +302,7 @@ class LlmServer:
 
 def _looked(question: str, images: list[bytes]) -> str:
     """What a model under test answers: from the words in its images, or the colours of their cells."""
-    from groundwatch.models.fake import describe
+    from tests.support.fakes import describe
 
     seen = _shown(images, "")[0]
     if asked := re.search(r"(?:Is there an?|is there an?|is the) (.+?)(?: in the image)?\?", question):
@@ -318,7 +318,7 @@ _PAGES = ("/v1/chat/completions", "/v1/images/generations", "/v1/embeddings")
 
 def _drawn_or_seen(path: str, request: dict[str, Any], behaviour: str, argument: str) -> Reply:
     """What a painter and an eye that need no model make of a prompt and of an image."""
-    from groundwatch.models.fake import embed, paint
+    from tests.support.fakes import embed, paint
 
     if behaviour.isdigit():
         code, _, param = argument.partition(":")

@@ -139,7 +139,7 @@ def load(reference: str) -> Any:
     try:
         return getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise UsageError(f"'{reference}' of a protocol cannot be loaded: {error}") from error
+        raise UsageError(f"'{reference}' cannot be loaded: {error}") from error
 
 
 NO_CLAIM = "no_claim_in_answer"

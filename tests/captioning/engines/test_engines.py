@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.support import fakes
 
 pytest.importorskip("tritonclient.grpc", reason="needs the extra triton")
 
@@ -61,7 +62,7 @@ def on_triton(server: kserve.KServe | LiveTriton, *, name: str = "heron", **chan
         "openai",
         "triton",
         pytest.param("tritonserver", marks=pytest.mark.xdist_group("triton")),
-        "stand-in",
+        fakes.CAPTIONING,
     ]
 )
 async def engine(
@@ -70,7 +71,7 @@ async def engine(
     """Every kind of engine, ready to be asked; Triton's with a stand-in and with the real server."""
     if request.param == "openai":
         return openai(server, "echo:A dog.")
-    if request.param == "stand-in":
+    if request.param == fakes.CAPTIONING:
         made = build(CaptioningSettings(engine=request.param))
     elif request.param == "tritonserver":
         made = on_triton(request.getfixturevalue("triton"), name="lvlm", timeout=60.0)
@@ -161,14 +162,12 @@ async def test_a_model_that_nobody_named_gives_no_answer(server: LlmServer) -> N
 
 async def test_the_stand_in_cannot_read_what_is_no_image() -> None:
     turn = Turn(model=MODEL, text="Describe.", images=((b"no image", "image/png"),))
-    said = await say(build(CaptioningSettings(engine="stand-in")), turn)
+    said = await say(build(CaptioningSettings(engine=fakes.CAPTIONING)), turn)
     assert isinstance(said, Unscorable) and said.reason == "unreadable_image"
 
 
 def test_an_unknown_engine_lists_the_known_ones() -> None:
-    with pytest.raises(
-        SettingsError, match=r"'captioning.engine': no engine 'x'; known are openai, triton, stand-in"
-    ):
+    with pytest.raises(SettingsError, match=r"'captioning.engine': no engine 'x'; known are openai, triton$"):
         build(CaptioningSettings(engine="x"))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.support import fakes
 
 pytest.importorskip("tritonclient.grpc", reason="needs the extra triton")
 
@@ -61,7 +62,7 @@ async def on_triton(server: kserve.KServe | LiveTriton, **changes: Any) -> Gener
     params=[
         *("", "none", "openai", "triton"),
         pytest.param("tritonserver", marks=pytest.mark.xdist_group("triton")),
-        "stand-in",
+        fakes.GENERATION,
     ]
 )
 async def engine(
@@ -111,7 +112,7 @@ async def test_no_engine_says_so() -> None:
 
 
 async def test_the_stand_in_paints_what_the_text_names() -> None:
-    engine = build(StageSettings(engine="stand-in"))
+    engine = build(StageSettings(engine=fakes.GENERATION))
     red, wrong = await engine.generate([RED, "The cell in row 9, column 0 is red, row 1, column 1 is mauve."])
     assert isinstance(red, Generated) and isinstance(wrong, Generated)
     one, other, empty = await engine.encode([red.image, wrong.image, red.image])
@@ -233,7 +234,7 @@ async def test_what_triton_cannot_do(
 
 def test_an_unknown_engine_lists_the_known_ones() -> None:
     with pytest.raises(
-        SettingsError, match=r"'generation.engine': no engine 'x'; known are none, openai, triton, stand-in"
+        SettingsError, match=r"'generation.engine': no engine 'x'; known are none, openai, triton$"
     ):
         build(StageSettings(engine="x"))
 

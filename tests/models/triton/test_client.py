@@ -12,10 +12,10 @@ import torch
 from PIL import Image
 from tests.support import checkpoints, kserve
 from tests.support.checkpoints import picture
+from tests.support.fakes import paint
 from tests.support.triton import ONE_THREAD, serving
 
 from groundwatch.errors import TransientError, Unavailable, Unscorable
-from groundwatch.models.fake import paint
 from groundwatch.models.replies import Detection
 from groundwatch.models.repository import ServedModel
 from groundwatch.models.serving.detector import DetectionRequest, Detector

@@ -10,14 +10,13 @@ import msgspec
 import pytest
 from tests.runtime.conftest import FAST, eventually, record
 from tests.support.chains import chain_response, seed_picture, similarities, store, weighted
+from tests.support.fakes import StandInCaptioningEngine, StandInGenerationEngine
 
-from groundwatch.captioning.engines.base import StandInCaptioningEngine
 from groundwatch.captioning.service import CaptioningService
 from groundwatch.errors import InputError, TransientError, Unscorable
 from groundwatch.events import ChainAdvanced, ChainStep, Judge, OutcomeKind, ResponseScored
 from groundwatch.extraction.engines.base import NoopExtractionEngine
 from groundwatch.extraction.service import ExtractionService
-from groundwatch.generation.engines.base import StandInGenerationEngine
 from groundwatch.generation.service import GenerationService
 from groundwatch.ledger.ledger import audit
 from groundwatch.protocols import registry

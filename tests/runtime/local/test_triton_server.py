@@ -9,6 +9,7 @@ import sys
 import httpx
 import psutil
 import pytest
+from tests.support import fakes
 
 from groundwatch.errors import MissingExtraError, UsageError
 from groundwatch.models.repository import ServedModel
@@ -104,7 +105,7 @@ def test_settings_follow_the_models():
     assert found.verification.by_protocol() == {"faithscore": "triton", **own}, "each as its paper judges"
     assert found.generation.engine == "", "there is no image encoder"
     chosen = Settings(
-        verification=StageSettings(engine="reference"), captioning=CaptioningSettings(engine="stand-in")
+        verification=StageSettings(engine="reference"), captioning=CaptioningSettings(engine=fakes.CAPTIONING)
     )
     kept = with_triton(chosen, "127.0.0.1:9", models)
     assert (kept.verification, kept.captioning) == (chosen.verification, chosen.captioning)

@@ -1,12 +1,12 @@
-"""Captioning engines, by name: one that needs no model, and models under test where they are served, each
-asked as its users ask it."""
+"""Captioning engines, by name: models under test where they are served, each asked as its users ask it."""
 
 from __future__ import annotations
 
-from groundwatch.captioning.engines.base import CaptioningEngine, StandInCaptioningEngine
+from groundwatch.captioning.engines.base import CaptioningEngine
 from groundwatch.captioning.engines.served import OpenAiCaptioningEngine, TritonCaptioningEngine
 from groundwatch.models.engines import unknown_engine
 from groundwatch.models.settings import OnCall, TritonSettings
+from groundwatch.protocols.base import load
 from groundwatch.runtime.settings import CaptioningSettings
 
 DEFAULT = "openai"
@@ -17,12 +17,8 @@ TRITON = TritonSettings()
 def build(
     settings: CaptioningSettings, *, on_call: OnCall | None = None, triton: TritonSettings = TRITON
 ) -> CaptioningEngine:
-    """The engine that settings name; `openai` when they name none.
-
-    Raises `SettingsError` listing the known names. Never a stand-in unless it is asked for by name: what it
-    makes up would be scored as if a model had said it.
-    """
-
+    """The engine that settings name, or "module:attribute" for a class of one's own; `openai` when they name
+    none. Raises `SettingsError` listing the known names."""
     match settings.engine or DEFAULT:
         case "openai":
             return OpenAiCaptioningEngine(settings.models, on_call=on_call)
@@ -31,6 +27,7 @@ def build(
 
             models = TritonModels(triton, on_call=on_call)
             return TritonCaptioningEngine(models, settings.served, max_tokens=settings.max_tokens)
-        case "stand-in":
-            return StandInCaptioningEngine()
-    raise unknown_engine("captioning", settings.engine, "openai, triton, stand-in")
+        case name if ":" in name:
+            made: CaptioningEngine = load(name)()
+            return made
+    raise unknown_engine("captioning", settings.engine, "openai, triton")

@@ -1,15 +1,16 @@
-"""Generation engines, by name: those that need no model, and one on served models, which asks one that draws
-and one that turns images into vectors."""
+"""Generation engines, by name: one that generates nothing, and one on served models, which asks one that
+draws and one that turns images into vectors."""
 
 from __future__ import annotations
 
 from functools import cache
 from typing import TYPE_CHECKING
 
-from groundwatch.generation.engines.base import GenerationEngine, NoGenerationEngine, StandInGenerationEngine
+from groundwatch.generation.engines.base import GenerationEngine, NoGenerationEngine
 from groundwatch.generation.engines.served import ServedGenerationEngine, TritonImages
 from groundwatch.models.engines import llm_of, unknown_engine
 from groundwatch.models.settings import ChatSettings, OnCall, TritonSettings
+from groundwatch.protocols.base import load
 from groundwatch.runtime.settings import ImagesSettings, StageSettings
 
 if TYPE_CHECKING:
@@ -29,13 +30,13 @@ def build(
     images: ImagesSettings = IMAGES,
     triton: TritonSettings = TRITON,
 ) -> GenerationEngine:
-    """The engine that settings name; `none`, which generates nothing and says so, when they name none.
+    """The engine that settings name, or "module:attribute" for a class of one's own; `none`, which generates
+    nothing and says so, when they name none.
 
     The engines `openai` and `triton` say who generates; who encodes is said by `images.encoder_url`, and is
     Triton's encoder when that is empty.
 
-    Raises `SettingsError` listing the known names. Never a stand-in unless it is asked for by name: what it
-    draws would be scored as if a model had made it.
+    Raises `SettingsError` listing the known names.
     """
     match settings.engine or DEFAULT:
         case "none":
@@ -44,9 +45,10 @@ def build(
             return _served("openai", llm_of("generation", "openai", settings.llm), images, triton, on_call)
         case "triton":
             return _served("triton", None, images, triton, on_call)
-        case "stand-in":
-            return StandInGenerationEngine()
-    raise unknown_engine("generation", settings.engine, "none, openai, triton, stand-in")
+        case name if ":" in name:
+            made: GenerationEngine = load(name)()
+            return made
+    raise unknown_engine("generation", settings.engine, "none, openai, triton")
 
 
 def _served(

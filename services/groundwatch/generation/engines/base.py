@@ -1,20 +1,15 @@
-"""What every generation engine is; those that need no model; how alike two images are."""
+"""What every generation engine is; one that generates nothing; how alike two images are."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from groundwatch.errors import GroundwatchError, InputError, Unscorable
-from groundwatch.events import Judge, Usage
-from groundwatch.models.engines import Engine, attempt
-from groundwatch.models.fake import embed, paint
+from groundwatch.events import Judge
+from groundwatch.models.engines import Engine
 from groundwatch.models.replies import Generated
-
-if TYPE_CHECKING:
-    pass
-
 
 Vector = tuple[float, ...]
 """An image as its encoder sees it; all vectors of one engine have the same length."""
@@ -49,24 +44,6 @@ class NoGenerationEngine(GenerationEngine):
 
     async def encode(self, images: Sequence[bytes]) -> Sequence[Vector | GroundwatchError]:
         return [Unscorable("not_configured", "generation.engine names no image encoder") for _ in images]
-
-
-class StandInGenerationEngine(GenerationEngine):
-    """Paints the cells that a description names and sees pixels, as `models.fake` does: for dry runs.
-
-    Named so that nobody takes its similarities for those of a model.
-    """
-
-    batch = 50
-
-    def judge(self, prompt: str) -> Judge:
-        return Judge(engine="stand-in", prompt=prompt)
-
-    async def generate(self, prompts: Sequence[str]) -> Sequence[Generated | GroundwatchError]:
-        return [Generated(image=paint(prompt), usage=Usage(calls=1)) for prompt in prompts]
-
-    async def encode(self, images: Sequence[bytes]) -> Sequence[Vector | GroundwatchError]:
-        return [attempt(embed, image) for image in images]
 
 
 def cosine(seed: Vector, made: Vector) -> float:

@@ -1,4 +1,4 @@
-"""A captioner, a generator and an encoder that need no model: for tests, dry runs and nothing else.
+"""A captioner, a generator and an encoder that need no model, and engines of them.
 
 They close the circle of a chain. The captioner names the colours of a grid of cells, the generator paints
 the cells that a text names, the encoder compares pixels. All are deterministic, and the captioner overlooks
@@ -8,8 +8,18 @@ the last coloured cell that it sees, so that every round loses something and no 
 import io
 import math
 import re
+from collections.abc import Sequence
 
-from groundwatch.errors import Unscorable
+from groundwatch.captioning.engines.base import CaptioningEngine, Turn
+from groundwatch.errors import GroundwatchError, Unscorable
+from groundwatch.events import Judge, Usage
+from groundwatch.generation.engines.base import GenerationEngine, Vector
+from groundwatch.models.engines import attempt
+from groundwatch.models.replies import Generated, Text
+
+CAPTIONING = f"{__name__}:StandInCaptioningEngine"
+GENERATION = f"{__name__}:StandInGenerationEngine"
+"""As settings name them."""
 
 GRID = 4
 SIDE = 64
@@ -77,3 +87,36 @@ def _pixels(data: bytes, side: int) -> list[tuple[int, int, int]]:
         raise Unscorable("unreadable_image", "not a JPEG, PNG or WebP image") from error
     raw = small.tobytes()
     return [(raw[at], raw[at + 1], raw[at + 2]) for at in range(0, len(raw), 3)]
+
+
+class StandInCaptioningEngine(CaptioningEngine):
+    """Describes each image as `describe` does; without one, it counts the words."""
+
+    batch = 50
+
+    def judge(self, model: str, prompt: str) -> Judge:
+        return Judge(engine="stand-in", prompt=prompt)
+
+    async def say(self, turns: Sequence[Turn]) -> Sequence[Text | GroundwatchError]:
+        return [attempt(_say, turn) for turn in turns]
+
+
+def _say(turn: Turn) -> Text:
+    seen = " ".join(describe(data) for data, _ in turn.images)
+    text = seen or f"I was given {len(turn.text.split())} words and no image."
+    return Text(text=text, usage=Usage(calls=1))
+
+
+class StandInGenerationEngine(GenerationEngine):
+    """Paints the cells that a description names and sees pixels, as `paint` and `embed` do."""
+
+    batch = 50
+
+    def judge(self, prompt: str) -> Judge:
+        return Judge(engine="stand-in", prompt=prompt)
+
+    async def generate(self, prompts: Sequence[str]) -> Sequence[Generated | GroundwatchError]:
+        return [Generated(image=paint(prompt), usage=Usage(calls=1)) for prompt in prompts]
+
+    async def encode(self, images: Sequence[bytes]) -> Sequence[Vector | GroundwatchError]:
+        return [attempt(embed, image) for image in images]
