@@ -295,21 +295,3 @@ async def test_the_proof_compares_how_many_responses_and_for_which_reasons(
     assert "responses 3 instead of 2" in told
     assert "unscored: refused 1 instead of 0" in told
     assert "unscored: timed_out 0 instead of 1" in told
-
-
-async def test_a_state_of_a_version_before_it_takes_holes_for_what_was_erased(
-    bus: Bus, clean_streams: None
-) -> None:
-    await several(bus, 4)
-    await audit(bus.js)
-    await bus.js.delete_msg(RESPONSES, 2)
-    state = await state_of(bus)
-    state.unwatched = -1
-    store = await LedgerStore.open(bus.js)
-    assert store is not None
-    await store.load()
-    assert await store.save(state)
-    assert (await audit(bus.js)).balanced
-    await several(bus, 2, first=4)
-    await bus.js.delete_msg(RESPONSES, 5)
-    assert stretches(await audit(bus.js)) == [(5, 5)]

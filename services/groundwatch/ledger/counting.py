@@ -250,7 +250,7 @@ class Counting:
         """Whether a response that is gone left without an erasure, and too young to have left for its age."""
         if self._state.is_lost(waiting.sequence):
             return True
-        if pair in await self._named() or waiting.sequence <= self._state.unwatched:
+        if pair in await self._named():
             return False
         gap = Gap(waiting.sequence, waiting.sequence, waiting.day * DAY)
         if self._ages.explain(gap):

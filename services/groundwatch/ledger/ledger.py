@@ -106,12 +106,9 @@ class Auditor:
         if why:
             logger.warning("audit.begun_anew", reason=why)
         if isinstance(state, State) and not why:
-            if state.unwatched < 0:
-                # A version that did not keep what is erased has read so far.
-                state.unwatched = state.position(RECORDED)
             return cls(history, state, store, why)
         responses = streams[STREAM_OF[RECORDED]]
-        before = State(unwatched=0)
+        before = State()
         if isinstance(state, State) and _may_be_same(state, STREAM_OF[RECORDED], responses):
             # What was erased is missing still.
             before = state
@@ -122,7 +119,6 @@ class Auditor:
             streams=created,
             made=made,
             looked=responses.created / 1e6,
-            unwatched=before.unwatched if before.unwatched >= 0 else before.position(RECORDED),
             removed=before.removed_up_to(responses.last),
             erased_before=state.erased if isinstance(state, State) else 0,
         )

@@ -94,7 +94,6 @@ async def _prove(js: JetStreamContext, partition: int, *, settle: float, cold: C
         since=await oldest_time(history, ages),
         looked=created / 1e6,
         removed=dict(state.removed),
-        unwatched=state.unwatched,
     )
     await Reading(history, again, last, ages=ages, erasures=auditor.erasures, checkpoint=_nothing).run()
     # What was erased while this was read is in neither.

@@ -41,7 +41,6 @@ from groundwatch.topology import (
     EXTRACTED as EXTRACTED_STREAM,
 )
 from groundwatch.topology import (
-    HEADER_EXPECT_SEQUENCE,
     HEADER_OUTCOME,
     HEADER_PROTOCOLS,
     HEADER_REASON,
@@ -49,7 +48,6 @@ from groundwatch.topology import (
     OUTCOMES,
     RESPONSES,
     is_token,
-    number_in,
     parse_subject,
     run_subjects,
     subject_of,
@@ -161,9 +159,6 @@ def outcome_of(message: Read) -> Outcome | None:
     replaced = headers.get(HEADER_REPLACED, "")
     if replaced not in REPLACEABLE:
         replaced = ""
-    if not replaced and number_in(headers.get(HEADER_EXPECT_SEQUENCE, "")):
-        # Written by a version that does not say what it replaced.
-        replaced = REPLACEABLE[0]
     return Outcome(
         message.sequence,
         message.time,

@@ -123,9 +123,8 @@ class State(msgspec.Struct, kw_only=True):
 
     `removed` are sequences of responses that were erased: 64 in a row by the number of their block, a bit for
     each. `lost` are those that have left without an erasure, for no age, and are not in the archive. `looked`
-    is when the end of the responses was last looked up: what is behind it was stored later. Gaps up to
-    `unwatched` say nothing: a version that did not keep `removed` had read so far (-1: this one may have).
-    `erased_before` are responses of the state before this one.
+    is when the end of the responses was last looked up: what is behind it was stored later. `erased_before`
+    are responses of the state before this one.
     """
 
     format: int = FORMAT
@@ -147,7 +146,6 @@ class State(msgspec.Struct, kw_only=True):
     removed: dict[int, int] = {}
     lost: list[Gap] = []
     looked: float = 0.0
-    unwatched: int = -1
     erased_before: int = 0
 
     @property
@@ -354,7 +352,7 @@ class State(msgspec.Struct, kw_only=True):
         """Take these sequences for lost, but what was erased, or was known to be missing before; the first
         alone only where its response is known. One that was not has left its outcome, if it had one."""
         for gap in gaps:
-            first = max(gap.first, self.unwatched + 1)
+            first = gap.first
             for before in self.lost:
                 if before.first <= first <= before.last:
                     first = before.last + 1
