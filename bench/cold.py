@@ -55,8 +55,8 @@ from groundwatch.runtime.settings import (
 )
 from groundwatch.runtime.settings.reading import judging_sections
 from groundwatch.system.services import make_service, metrics_for
-from groundwatch.system.sizing import USABLE, Needs, load_of, needs
 from groundwatch.topology import DAY, EXTRACTED, JUDGED, OUTCOMES, RESPONSES
+from sizing import USABLE, Needs, load_of, needs
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 

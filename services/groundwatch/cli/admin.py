@@ -1,6 +1,5 @@
 """`groundwatch admin`: NATS and its users prepared, settings looked at, models for Triton, budgets."""
 
-import math
 import os
 from pathlib import Path
 from typing import Annotated
@@ -25,7 +24,6 @@ from groundwatch.runtime.telemetry import logs
 from groundwatch.system.connecting import on_bus, run, with_archive
 from groundwatch.system.settings_check import ENGINES, named_engine
 from groundwatch.system.settings_check import check_settings as checked
-from groundwatch.system.sizing import described, load_of, needs, parse_bytes, refusal
 from groundwatch.system.up import named_models
 from groundwatch.terminal import Console, Table, lines
 from groundwatch.times import read_interval
@@ -142,35 +140,10 @@ def check_settings(
         list[str] | None,
         typer.Option(help="Only the engine of this stage, as in its container; all stages when absent."),
     ] = None,
-    rate: Annotated[
-        float | None,
-        typer.Option(help="Also tell what so many responses a second need, by the mean of a day.", min=1e-6),
-    ] = None,
-    days: Annotated[
-        float | None, typer.Option(help="For which streams keep them; as they do when absent.", min=0.01)
-    ] = None,
-    servers: Annotated[
-        int | None, typer.Option(help="NATS servers; as many as nats.replicas when absent.", min=1)
-    ] = None,
-    image_bytes: Annotated[
-        float, typer.Option(help="Mean bytes of a response's images that no other has.", min=0)
-    ] = 0.0,
-    nats_memory: Annotated[
-        str, typer.Option(metavar="SIZE", help="Memory of each NATS server, such as 8GiB: less is refused.")
-    ] = "",
-    nats_disk: Annotated[
-        str, typer.Option(metavar="SIZE", help="Disk of each NATS server, such as 200GiB: less is refused.")
-    ] = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Read the file and the environment as services do, and tell every problem.
-
-    Exit status 2 when settings are wrong, 1 when what was asked for does not fit.
-    """
+    """Read the file and the environment as services do, and tell every problem: exit status 2 with any."""
     logs.configure(level="error")
-    if rate is None and (nats_memory or nats_disk):
-        raise UsageError("--nats-memory and --nats-disk are compared with what a --rate needs: name it too")
-    memory, disk = (parse_bytes(size) if size else math.inf for size in (nats_memory, nats_disk))
     stages = tuple(stage or ENGINES)
     if unknown := [name for name in stages if name not in ENGINES]:
         raise UsageError(f"no stage '{unknown[0]}' with engines; there are {', '.join(ENGINES)}")
@@ -179,20 +152,17 @@ def check_settings(
     run(checked(reading.settings, os.environ, stages, problems))
     engines = {name: named_engine(reading.settings, name) for name in stages}
     judges = reading.settings.verification.judges() if "verification" in stages else {}
-    load = load_of(reading.settings, rate, days, servers, image_bytes) if rate else None
-    why = refusal(load, memory=memory, disk=disk) if load else ""
     own = sorted({one.own for one in registry.own_prompts(reading.settings.prompts.folder).values()} - {""})
     if as_json:
         print_json(
             {
-                "ok": not problems.found and not why,
+                "ok": not problems.found,
                 "file": str(reading.source) if reading.source else None,
                 "problems": [concealed(problem) for problem in problems.found],
                 "notes": [concealed(note) for note in problems.notes],
                 "engines": engines,
                 "judges": judges,
                 "own_prompts": own,
-                **({"sizing": {"load": load, "needs": needs(load), "refusal": why}} if load else {}),
             }
         )
     elif not problems.found:
@@ -204,18 +174,11 @@ def check_settings(
             say(f"prompts: own: {', '.join(own)}")
         for note in problems.notes:
             say(f"note: {concealed(note)}")
-        if load:
-            for line in described(load):
-                say(line)
     else:
         for problem in problems.found:
             complain(problem)
     if problems.found:
         raise typer.Exit(2)
-    if why:
-        if not as_json:
-            complain(why)
-        raise typer.Exit(1)
 
 
 def show_settings(file: FileArgument = None, as_json: JsonOption = False) -> None:

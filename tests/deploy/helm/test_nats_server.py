@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -19,8 +18,10 @@ from tests.deploy.helm.charts import CASES, ROOT, named, rendered
 from tests.deploy.helm.test_rules import amount
 from tests.faults.servers import names, servers
 
+import sizing
 from groundwatch.runtime.local.servers import find_binary, free_port
 from groundwatch.runtime.security.users import write_auth
+from groundwatch.runtime.settings.reading import load
 
 pytestmark = pytest.mark.slow
 
@@ -78,21 +79,13 @@ def test_the_servers_of_production_fit_a_million_responses_a_day_for_three_days(
     server = named(objects, "StatefulSet", "nats")["spec"]
     memory = server["template"]["spec"]["containers"][0]["resources"]["limits"]["memory"]
     store = setting(named(objects, "ConfigMap", "nats-config")["data"]["nats.conf"], "max_file_store")
-    command = [sys.executable, "-m", "groundwatch", "admin", "config", "check"]
-    command += ["--rate", "12", "--nats-memory", f"{memory}B", "--nats-disk", f"{store // 1024**3}GiB"]
-    command += ["--stage", "matching"]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("GROUNDWATCH_")}
-    environment["GROUNDWATCH_CONFIG"] = str(config)
-    fits, held, more = (
-        subprocess.run([*command, *days], capture_output=True, text=True, env=environment)
-        for days in ((), ("--days", "3.75"), ("--days", "30"))
-    )
-    assert fits.returncode == 0, fits.stdout + fits.stderr
-    assert "12 responses a second for 3 days: " in fits.stdout
+    given = {"memory": amount(memory), "disk": store}
+    settings = load(config, {})
+    fits, held, more = (sizing.load_of(settings, 12, days, None, 0) for days in (None, 3.75, 30))
+    assert fits.days == 3 and not sizing.refusal(fits, **given)
     # The alert for what does not leave comes at one and a quarter of the window, while it fits still.
-    assert held.returncode == 0, held.stdout + held.stderr
-    assert more.returncode == 1
-    assert "12 responses a second for 30 days need" in more.stdout + more.stderr
+    assert not sizing.refusal(held, **given)
+    assert "12 responses a second for 30 days need" in sizing.refusal(more, **given)
 
 
 def test_nobody_watches_files_where_there_are_none() -> None:

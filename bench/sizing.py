@@ -1,16 +1,20 @@
 """What each part needs for a rate of responses and the days that streams keep them: arithmetic alone.
 
-Constants are measured; the comment at each says by what. `docs/sizing.md` has the figures.
+`python -m bench sizing --rate 12 --days 3 --servers 3 --memory 8 --disk 100`, with GiB that each NATS server
+has; days and servers are those of the settings when they are absent. Constants are measured; the comment at
+each says by what. `docs/sizing.md` has the figures.
 """
 
+from __future__ import annotations
+
 import math
-import re
+from typing import Any
 
 import msgspec
 
 from groundwatch.archive.place import SWITCHED_OFF
-from groundwatch.errors import UsageError
 from groundwatch.runtime.settings import Settings
+from groundwatch.runtime.settings.reading import load as load_settings
 from groundwatch.runtime.stores.repeats import ENTRY_BYTES
 from groundwatch.topology import BUCKETS, DAY, RESPONSES, STREAMS, stream
 
@@ -205,53 +209,29 @@ def load_of(
     )
 
 
-def described(load: Load) -> list[str]:
-    """What a load needs, in lines."""
-    found = needs(load)
-    memory, disk = shown(found.nats_memory), shown(found.nats_disk)
-    used = f"{shown(found.nats_resident)} in use, {shown(found.nats_peak)} after kill -9"
-    return [
-        f"{load.rate:g} responses a second for {load.days:g} days: {found.responses:,} in the streams",
-        f"each of {load.servers} NATS servers: {memory} of memory ({used}), {disk} of disk",
-        *_spread(load),
-        f"disk of all copies together: {shown(found.disk_of_all)}",
-        f"each gateway: {shown(found.gateway_memory)} of memory{_index(found.gateway_disk)}",
-        f"auditor: {shown(found.auditor_memory)} of memory",
-        f"archive service: {shown(found.archive_memory)} of memory",
-    ]
-
-
-def _spread(load: Load) -> list[str]:
-    if load.partitions == 1:
-        return []
-    return [
-        f"of {load.partitions} partitions each server has {load.hosted}, where JetStream places them evenly"
-    ]
-
-
-def _index(size: int) -> str:
-    return f", {shown(size)} of disk and page cache for the index of ids" if size else ""
-
-
-_UNITS = {"": 1.0} | {
-    unit + ending: base ** (power + 1)
-    for power, unit in enumerate("KMGTP")
-    for ending, base in (("", 1e3), ("B", 1e3), ("i", 1024.0), ("iB", 1024.0))
-}
-
-
-def parse_bytes(text: str) -> float:
-    """Bytes of a size such as 8GiB, 8Gi or 200GB. Raises `UsageError` for what is none."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([A-Za-z]*)", text.strip())
-    if found is None or found[2] not in _UNITS or not float(found[1]):
-        raise UsageError(f"'{text}' is no size: write such as 8GiB or 200GB")
-    return float(found[1]) * _UNITS[found[2]]
+GIB = 2**30
+_UNITS = {"TiB": 2**40, "GiB": GIB, "MiB": 2**20}
 
 
 def shown(size: float) -> str:
     """A size for people, rounded up so that it suffices."""
-    for unit in ("TiB", "GiB", "MiB"):
-        base = _UNITS[unit]
+    for unit, base in _UNITS.items():
         if size >= base:
             return f"{math.ceil(size / base * 10) / 10:.1f}".removesuffix(".0") + f" {unit}"
     return f"{math.ceil(size / 1024)} KiB"
+
+
+async def measure(
+    *, rate: int = 12, days: int = 0, servers: int = 0, image_bytes: int = 0, memory: int = 0, disk: int = 0
+) -> dict[str, Any]:
+    """What it needs, and why it does not fit."""
+    load = load_of(load_settings(), rate, days or None, servers or None, image_bytes)
+    why = refusal(load, memory=memory * GIB or math.inf, disk=disk * GIB or math.inf)
+    found = msgspec.structs.asdict(needs(load))
+    return {
+        "load": msgspec.structs.asdict(load),
+        "needs": found,
+        "shown": {name: shown(size) for name, size in found.items() if name != "responses"},
+        "refusal": why,
+        "ok": not why,
+    }

@@ -1,8 +1,7 @@
-"""What a load needs: the arithmetic's rules, sizes as people write them, and the command that tells it."""
+"""What a load needs: the arithmetic's rules, and what the page has of it."""
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 
@@ -10,12 +9,10 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
-from groundwatch.cli import app
-from groundwatch.errors import UsageError
+import sizing
 from groundwatch.runtime.settings import ArchiveSettings, NatsSettings, Settings
-from groundwatch.system.sizing import Load, Needs, load_of, most_days, needs, parse_bytes, refusal, shown
+from sizing import Load, Needs, load_of, most_days, needs, refusal, shown
 
 LOADS = st.builds(
     Load,
@@ -66,27 +63,10 @@ def test_more_copies_than_servers_are_refused() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "size"), [("8GiB", 8 * 2**30), ("8Gi", 8 * 2**30), ("200 GB", 2e11), ("1.5M", 1.5e6), ("7", 7.0)]
-)
-def test_sizes_are_read_as_kubernetes_and_people_write_them(text: str, size: float) -> None:
-    assert parse_bytes(text) == size
-
-
-@pytest.mark.parametrize("text", ["", "GiB", "8 gigs", "-1Gi", "0", "1e3", "8gib"])
-def test_what_is_no_size(text: str) -> None:
-    with pytest.raises(UsageError, match="is no size: write such as 8GiB or 200GB"):
-        parse_bytes(text)
-
-
 @given(st.floats(1, 1e18))
 def test_a_shown_size_suffices(size: float) -> None:
-    assert parse_bytes(shown(size)) >= size * (1 - 1e-9)
-
-
-def run(*arguments: str) -> tuple[int, str, str]:
-    found = CliRunner().invoke(app, ["admin", "config", "check", *arguments])
-    return found.exit_code, found.stdout, found.stderr
+    number, unit = shown(size).split()
+    assert float(number) * ({"KiB": 1024} | sizing._UNITS)[unit] >= size * (1 - 1e-9)
 
 
 @pytest.fixture(autouse=True)
@@ -94,34 +74,18 @@ def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GROUNDWATCH_CONFIG", raising=False)
 
 
-def test_the_command_tells_what_a_rate_needs() -> None:
-    code, told, _ = run("--rate", "12", "--days", "3")
-    load = load_of(Settings(), 12, 3, None, 0)
-    assert code == 0
-    assert "12 responses a second for 3 days: 3,110,400 in the streams\n" in told
-    assert f"each of 1 NATS servers: {shown(needs(load).nats_memory)} of memory" in told
-    assert "auditor: " in told and "each gateway: " in told and "archive service: " in told
-    assert "each of 1 NATS" not in run()[1]
-
-
-def test_the_command_refuses_what_does_not_fit_in_one_line() -> None:
-    options = ("--rate", "12", "--nats-memory", "8GiB", "--nats-disk", "10TB")
-    code, _, told = run(*options)
+async def test_the_benchmark_tells_what_a_rate_needs_and_refuses_what_does_not_fit() -> None:
     load = load_of(Settings(), 12, None, None, 0)
     days = math.floor(most_days(load, memory=8 * 2**30) * 10) / 10
     need = shown(needs(load).nats_memory)
-    assert (code, told) == (
-        1,
-        f"groundwatch: 12 responses a second for 30 days need {need} of memory on each NATS server, which "
-        f"has 8 GiB: set archive.url, and archive.hot_days to {days:g} at most, or give each {need} "
-        "of memory\n",
+    found = await sizing.measure(rate=12, memory=8, disk=10_000)
+    assert found["needs"] == msgspec.structs.asdict(needs(load))
+    assert (found["ok"], found["refusal"]) == (
+        False,
+        f"12 responses a second for 30 days need {need} of memory on each NATS server, which has 8 GiB: "
+        f"set archive.url, and archive.hot_days to {days:g} at most, or give each {need} of memory",
     )
-    code, text, _ = run(*options, "--json")
-    found = json.loads(text)
-    assert (code, found["ok"], found["problems"]) == (1, False, [])
-    assert found["sizing"]["needs"]["nats_memory"] == needs(load).nats_memory
-    assert found["sizing"]["refusal"] == told.removeprefix("groundwatch: ").rstrip()
-    assert run(*options, "--days", f"{days:g}")[0] == 0
+    assert (await sizing.measure(rate=12, days=3, memory=8, disk=10_000))["ok"]
 
 
 def test_where_there_is_an_archive_the_index_of_ids_takes_room_too() -> None:
@@ -168,15 +132,6 @@ def test_partitions_take_what_servers_they_have_and_no_response_is_forgotten(
     assert needs(on_all).nats_memory >= needs(load).nats_memory
 
 
-def test_the_command_tells_of_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GROUNDWATCH_NATS__PARTITIONS", "8")
-    monkeypatch.setenv("GROUNDWATCH_NATS__REPLICAS", "3")
-    code, told, _ = run("--rate", "1000", "--days", "3", "--servers", "24")
-    assert code == 0 and "of 8 partitions each server has 1, where JetStream places them evenly\n" in told
-    load = load_of(Settings(nats=NatsSettings(partitions=8, replicas=3)), 1_000, 3, 24, 0)
-    assert f"each of 24 NATS servers: {shown(needs(load).nats_memory)} of memory" in told
-
-
 def test_the_page_has_what_is_computed() -> None:
     page = (Path(__file__).parents[2] / "docs" / "sizing.md").read_text("utf-8")
     for rate in (12, 100, 1_000, 10_000):
@@ -192,13 +147,8 @@ def test_the_page_has_what_is_computed() -> None:
             f"| {rate:,} | {partitions} | {servers} | {shown(found.nats_memory)} | {shown(found.nats_disk)} |"
         )
         assert row in page
-    for size, rate in (("8GiB", 15), ("64GiB", 128), ("256GiB", 514)):
+    for size, rate in ((8, 15), (64, 128), (256, 514)):
         assert f"{rate}" in page.partition("**Where one server ends.**")[2].partition("\n")[0]
         for one, fits in ((rate, True), (rate + 1, False)):
             load = load_of(Settings(), one, 3, None, 0)
-            assert (not refusal(load, memory=parse_bytes(size))) is fits
-
-
-def test_a_size_without_a_rate_is_refused() -> None:
-    found = CliRunner().invoke(app, ["admin", "config", "check", "--nats-memory", "8GiB"])
-    assert "name it too" in str(found.exception)
+            assert (not refusal(load, memory=size * 2**30)) is fits
