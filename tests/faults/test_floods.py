@@ -13,7 +13,7 @@ import grpc
 import httpx
 import psutil
 import pytest
-from tests.faults.campaign.hostile.floods import ANSWER_SECONDS, FLOODS, Probe, pour
+from tests.faults.campaign.hostile.floods import ANSWER_SECONDS, FLOODS, OVER_GRPC, Probe, pour
 from tests.faults.harness import System
 
 from groundwatch.runtime.local.servers import free_port
@@ -89,3 +89,8 @@ def test_nothing_of_them_stays(flooded):
             flood = FLOODS["ids"](random.Random(seed))
             http.post(flood.path, content=flood.content, headers=flood.headers, timeout=ANSWER_SECONDS)
     assert process.memory_info().rss - before < KEPT
+
+
+def test_each_goes_in_by_its_own_door():
+    for name, made in FLOODS.items():
+        assert bool(made(random.Random(SEED)).grpc) is (name in OVER_GRPC), name

@@ -250,7 +250,7 @@ FLOODS: dict[str, Callable[[random.Random], Flood]] = {
 """By their names."""
 
 
-OVER_GRPC = ("streamed", "streamed-more", "replayed", "exported-spans", "exported-records")
+OVER_GRPC = ("streamed", "streamed-more", "exported-spans", "exported-records")
 
 
 def one_of(chance: random.Random, over_grpc: bool) -> tuple[str, Flood]:
