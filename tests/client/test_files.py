@@ -23,8 +23,8 @@ from PIL import Image
 
 from groundwatch.client.files import AnswerFile
 from groundwatch.errors import FileFormatError, MissingExtraError, UsageError
-from groundwatch.evaluation.judging import Responses, images_of
 from groundwatch.events import ResponseRecorded
+from groundwatch.judging.files import Responses, images_of
 from groundwatch.records import Limits, Refusal
 from groundwatch.runtime.settings.gateway import IntakeSettings
 

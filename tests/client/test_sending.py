@@ -11,7 +11,7 @@ import pytest
 
 from groundwatch.client.files import AnswerFile
 from groundwatch.errors import FileFormatError
-from groundwatch.evaluation.judging import Responses
+from groundwatch.judging.files import Responses
 from groundwatch.protocols import registry
 
 ONE: dict[str, Any] = {

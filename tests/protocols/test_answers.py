@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 
 from groundwatch.cli import app
 from groundwatch.errors import FileFormatError, UsageError
-from groundwatch.evaluation.judging import read_responses
 from groundwatch.events import ResponseRecorded
+from groundwatch.judging.files import read_responses
 from groundwatch.protocols.trihe.files import annotate, is_benchmark, read_answers
 from groundwatch.records import DEFAULT_LIMITS
 

@@ -15,8 +15,8 @@ from groundwatch.cli.messages import print_json, print_json_line, say
 from groundwatch.cli.options import BaselineOption, ConfigOption, Configured, JsonOption, serve_metrics
 from groundwatch.cli.output import bars, render_numbers, show_published
 from groundwatch.errors import UsageError
-from groundwatch.evaluation.judging import Responses, judge_file, read_responses
 from groundwatch.events import Strategy
+from groundwatch.judging.files import Responses, judge_file, read_responses
 from groundwatch.probing import suites
 from groundwatch.probing.probe import Canary, Plan, Probed, RoundTold, probe, send, with_engines
 from groundwatch.probing.suites import Target

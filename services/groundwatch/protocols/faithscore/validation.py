@@ -13,11 +13,11 @@ import msgspec
 from msgspec import Meta
 
 from groundwatch.errors import GroundwatchError, UsageError
-from groundwatch.evaluation.claims import judge_labelled, judged, labels_of, looks
 from groundwatch.events import Decision, Label, OutcomeKind, ResponseScored
 from groundwatch.extraction import engines as extraction
 from groundwatch.extraction.engines.base import ExtractionEngine
 from groundwatch.extraction.engines.reader import ReaderEngine
+from groundwatch.judging.agreement import judge_labelled, judged, labels_of, looks
 from groundwatch.language.subsentences import Span
 from groundwatch.models.embeddings import SentenceEmbedder
 from groundwatch.probing.probe import with_engines

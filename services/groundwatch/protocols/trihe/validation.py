@@ -20,8 +20,8 @@ import msgspec
 from msgspec import Meta
 
 from groundwatch.errors import MissingExtraError, UsageError
-from groundwatch.evaluation.claims import judged
 from groundwatch.events import Decision, ResponseRecorded, ResponseScored
+from groundwatch.judging.agreement import judged
 from groundwatch.models.embeddings import SentenceEmbedder, embedder
 from groundwatch.probing.probe import with_engines
 from groundwatch.protocols.base import Stage, folded

@@ -8,8 +8,8 @@ import pytest
 from PIL import Image
 
 from groundwatch.errors import FileFormatError, InputError, UsageError
-from groundwatch.evaluation.judging import ImageFolder, Responses, no_images
 from groundwatch.events import Label
+from groundwatch.judging.files import ImageFolder, Responses, no_images
 from groundwatch.protocols.faithscore.annotation import AnnotatedAnswer, annotated_response, is_annotation
 from groundwatch.runtime.settings.gateway import IntakeSettings
 

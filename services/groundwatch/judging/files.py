@@ -1,44 +1,31 @@
-"""A file judged without a server; people's verdicts on claims of live traffic beside the judge's; and how
-many planted hallucinations the embedded engines find, and at what cost.
-
-Planted are errors in true sentences of the demo's scenes. Their references are complete, without the false
-facts that the scenes also list, which would tell the judge what to look for.
-"""
+"""Answers of a file, judged without a server by the stages' own engines, with images from a folder."""
 
 import base64
 import binascii
 import contextlib
 import hashlib
 import re
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import msgspec
-from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
 
 from groundwatch.client.files import AnswerFile, Record
 from groundwatch.client.files.calls import Told, WithoutImage
 from groundwatch.errors import UNDECODED, FileFormatError, InputError, UsageError, told_to_user
-from groundwatch.events import LIVE, Decision, ResponseRecorded, ResponseScored
+from groundwatch.events import ResponseRecorded, ResponseScored
 from groundwatch.image_files import ImageFolders, read_image_file
-from groundwatch.keys import in_partition, response_key
 from groundwatch.models.engines import LoadImage
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.protocols.method import IMAGE_ENDINGS
-from groundwatch.protocols.people import PersonsVerdict, VerdictAgreement, decision_on, verdict_agreement
-from groundwatch.protocols.published import Place
 from groundwatch.records import DEFAULT_LIMITS, Limits, Refusal, read_record
 from groundwatch.replay.pipeline import Pipeline, judging_stage
-from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.placing import places_of
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.settings.gateway import IntakeSettings
 from groundwatch.runtime.stores.images import check_image
-from groundwatch.topology import OUTCOMES, is_token, subject_of
 
 
 class Responses:
@@ -267,50 +254,3 @@ async def judge_file(
         await pipeline.close()
         if isinstance(responses, Responses):
             responses.close()
-
-
-async def compare_verdicts(
-    verdicts: Iterable[tuple[Place, PersonsVerdict]], bus: Bus
-) -> dict[str, VerdictAgreement]:
-    """By protocol. Raises `FileFormatError` with the line that has no outcome."""
-    return verdict_agreement([(one, await _judged(bus, place, one)) for place, one in verdicts])
-
-
-async def _judged(bus: Bus, place: Place, verdict: PersonsVerdict) -> Decision:
-    if not is_token(verdict.protocol):
-        raise place.wrong(f"no protocol '{verdict.protocol}'")
-    bare = response_key(verdict.tenant, verdict.id)
-    keys = [in_partition(bare, one) for one in await places_of(bus, bare)]
-    subjects = [subject_of("outcome", LIVE, verdict.protocol, key) for key in keys]
-    found = await bus.history.last_of_each(OUTCOMES, subjects)
-    message = next(filter(None, found), None)
-    if message is None:
-        what = f"no outcome of {verdict.protocol} for response '{verdict.id}' of tenant '{verdict.tenant}'"
-        raise place.wrong(what)
-    decision = decision_on(verdict, msgspec.json.decode(message.data, type=ResponseScored))
-    if decision is None:
-        raise place.wrong(f"key 'claim': the outcome of '{verdict.id}' has no claim {verdict.claim!r}")
-    return decision
-
-
-def write_metrics(path: Path, found: dict[str, VerdictAgreement]) -> None:
-    """Write the counts for the textfile collector of node_exporter, or a Pushgateway."""
-    registry = CollectorRegistry()
-    verdicts = Gauge(
-        "groundwatch_people_verdicts",
-        "Verdicts of people on claims, beside what the judge said",
-        ("protocol", "people", "judge"),
-        registry=registry,
-    )
-    compared = Gauge(
-        "groundwatch_people_compared_time_seconds",
-        "When people's verdicts were compared, in seconds since the epoch",
-        registry=registry,
-    )
-    compared.set(time.time())
-    for protocol, agreement in found.items():
-        for people, judged in agreement.counts.items():
-            for judge, number in judged.items():
-                verdicts.labels(protocol, people, judge).set(number)
-    with told_to_user(f"{path}: cannot be written"):
-        write_to_textfile(str(path), registry)
