@@ -151,13 +151,15 @@ def conversation_line(
             case _:
                 images.append(image)
     return recorder.line(
-        id=conversation.id if 0 < len(conversation.id) <= 256 else name,
-        model=conversation.model,
-        prompt=conversation.prompt,
-        answer=conversation.answer,
-        images=images,
-        tags={**conversation.tags, **tags},
-        left_out=conversation.left_out,
+        {
+            "id": conversation.id if 0 < len(conversation.id) <= 256 else name,
+            "model": conversation.model,
+            "prompt": conversation.prompt,
+            "answer": conversation.answer,
+            "images": images,
+            "tags": {**conversation.tags, **tags},
+            "left_out": conversation.left_out,
+        }
     )
 
 

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -96,51 +96,28 @@ class Recorder:
             size = len(answer) + len(prompt) + sum(size for size, _ in kept)
             if not (answer.isascii() and prompt.isascii()):
                 size += 3 * (len(answer) + len(prompt))
-            arguments = (
-                name,
-                model,
-                answer,
-                prompt,
-                [image for _, image in kept],
-                dict(tags) if tags else None,
-                tenant,
-                tuple(protocols),
-                reference,
-            )
+            fields = {
+                "id": name,
+                "model": model,
+                "answer": answer,
+                "prompt": prompt,
+                "images": [image for _, image in kept],
+                "tags": dict(tags) if tags else None,
+                "tenant": tenant,
+                "protocols": tuple(protocols),
+                "reference": reference,
+            }
         except Exception:
             self.lose("unreadable")
             return ""
-        self.take(size, self._line, arguments)
+        self.take(size, self.line, (fields,))
         return name
 
-    def _line(
-        self,
-        name: str,
-        model: str,
-        answer: str,
-        prompt: str,
-        images: list[Any],
-        tags: dict[str, str] | None,
-        tenant: str,
-        protocols: tuple[str, ...],
-        reference: Mapping[str, Any] | None,
-    ) -> Line:
-        return self.line(
-            id=name,
-            model=model,
-            answer=answer,
-            prompt=prompt,
-            images=images,
-            tags=tags,
-            tenant=tenant,
-            protocols=protocols,
-            reference=reference,
-        )
-
-    def line(self, *, tags: Mapping[str, str] | None = None, **fields: Any) -> Line:
+    def line(self, fields: Mapping[str, Any]) -> Line:
         """A line with this recorder's own tenant and tags; for the sending thread."""
         given = {name: value for name, value in fields.items() if value or name not in self._defaults}
-        return make_line(tags={**self._tags, **(tags or {})}, **(self._defaults | given))
+        tags = {**self._tags, **(fields.get("tags") or {})}
+        return make_line(**(self._defaults | given | {"tags": tags}))
 
     def new_id(self) -> str:
         """One that no other process and no other recorder makes."""
@@ -199,29 +176,21 @@ class Recorder:
     def flush(self, timeout: float = 5.0) -> bool:
         """Wait until all that was recorded so far is sent or counted as lost, and the gateway knows the
         count; at most `timeout` seconds. False when that was not long enough."""
-        deadline = time.monotonic() + timeout
         done = self._hurry()
-        while not done():
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return False
-            time.sleep(min(LOOK, left))
-        return True
+        for pause in _pauses(time.monotonic() + timeout, done):
+            time.sleep(pause)
+        return done()
 
     async def aflush(self, timeout: float = 5.0) -> bool:
         """The same without blocking the event loop."""
         import asyncio
 
-        deadline = time.monotonic() + timeout
         done = self._hurry()
-        while not done():
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return False
-            await asyncio.sleep(min(LOOK, left))
-        return True
+        for pause in _pauses(time.monotonic() + timeout, done):
+            await asyncio.sleep(pause)
+        return done()
 
-    def _hurry(self) -> Any:
+    def _hurry(self) -> Callable[[], bool]:
         self._ready()
         worker, buffer = self._worker, self.buffer
         target = buffer.put_in
@@ -243,12 +212,10 @@ class Recorder:
 
         deadline = time.monotonic() + timeout
         worker = self._end(deadline)
-        while worker is not None and not worker.finished:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                worker.abandon()
-                return
-            await asyncio.sleep(min(LOOK, left))
+        if worker is not None:
+            for pause in _pauses(deadline, lambda: worker.finished):
+                await asyncio.sleep(pause)
+            worker.abandon()
 
     def _end(self, deadline: float) -> Worker | None:
         self._ready()
@@ -307,12 +274,16 @@ def _close_all() -> None:
 
 
 def _wait(worker: Worker | None, deadline: float) -> None:
-    while worker is not None and not worker.finished:
-        left = deadline - time.monotonic()
-        if left <= 0:
-            worker.abandon()
-            return
-        time.sleep(min(LOOK, left))
+    if worker is not None:
+        for pause in _pauses(deadline, lambda: worker.finished):
+            time.sleep(pause)
+        worker.abandon()
+
+
+def _pauses(deadline: float, done: Callable[[], bool]) -> Iterator[float]:
+    """Seconds to sleep, again and again, until it is done or the deadline (monotonic) is over."""
+    while not done() and (left := deadline - time.monotonic()) > 0:
+        yield min(LOOK, left)
 
 
 def _begin_all() -> None:
