@@ -9,15 +9,15 @@ import pytest
 from groundwatch.errors import FileFormatError, UsageError
 from groundwatch.events import ChainStep, Judge, ResponseRecorded, ResponseScored
 from groundwatch.events import OutcomeKind as Kind
-from groundwatch.probing.runfile import Answer, Header, Judged, Round, RunFile
+from groundwatch.probing.runfile import Header, Judged, ProbeAnswer, Round, RunFile
 
 HEADER = Header(suite="pope", model="m", source="/benchmark")
 WHO = Judge(engine="openai", model="m")
 
 
-def answer(key: str, text: str = "Yes.", *, again: bool = False) -> Answer:
+def answer(key: str, text: str = "Yes.", *, again: bool = False) -> ProbeAnswer:
     response = ResponseRecorded(id=key, model="m", answer=text, protocols=("pope",))
-    return Answer(key=key, response=response, judge=WHO, again=again)
+    return ProbeAnswer(key=key, response=response, judge=WHO, again=again)
 
 
 def filled(folder: Path) -> None:

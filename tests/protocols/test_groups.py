@@ -8,13 +8,13 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groundwatch.protocols.groups import LATE, TIMED_OUT, WAITING, Answer, Group, split
+from groundwatch.protocols.groups import LATE, TIMED_OUT, WAITING, Group, GroupedAnswer, split
 
 QUESTIONS = 3
 
 
-def answer(at: float, level: str = "fine") -> Answer:
-    return Answer(at, 1 / QUESTIONS, 1.0, ((level, 1.0),))
+def answer(at: float, level: str = "fine") -> GroupedAnswer:
+    return GroupedAnswer(at, 1 / QUESTIONS, 1.0, ((level, 1.0),))
 
 
 answers = st.lists(
@@ -49,9 +49,9 @@ def test_only_what_can_still_complete_waits(found, now):
 
 
 def test_of_unknown_size_all_within_the_time_is_there():
-    found = [Answer(at, 0.0, 1.0, (("fine", 1.0),)) for at in (0.0, 3.0, 9.0)]
+    found = [GroupedAnswer(at, 0.0, 1.0, (("fine", 1.0),)) for at in (0.0, 3.0, 9.0)]
     assert [(len(one.answers), one.reason) for one in split(found, 5, math.inf)] == [(2, ""), (1, "")]
 
 
 def test_a_part_too_small_to_be_one_is_told_too():
-    assert Group((Answer(0.0, 5e-324, 1.0, ()),), LATE).told == "group_late: 1 of 1000000000 came"
+    assert Group((GroupedAnswer(0.0, 5e-324, 1.0, ()),), LATE).told == "group_late: 1 of 1000000000 came"

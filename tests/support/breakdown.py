@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from groundwatch.events import OutcomeKind, ResponseScored
-from groundwatch.reporting.breakdown import CATEGORY, Breakdown, Group
+from groundwatch.reporting.breakdown import CATEGORY, Breakdown, BreakdownKey
 from groundwatch.reporting.sums import Sums, facts_of, fingerprint
 from groundwatch.statistics.alarm import ALL
 from groundwatch.statistics.sampling import weight
@@ -32,8 +32,8 @@ def break_down_events(by: Sequence[str], events: Iterable[ResponseScored]) -> Br
     return found
 
 
-def group_of(event: ResponseScored, by: Sequence[str], category: str) -> Group:
-    return Group(
+def group_of(event: ResponseScored, by: Sequence[str], category: str) -> BreakdownKey:
+    return BreakdownKey(
         values=tuple(value_of(event, name, category) for name in by),
         run=event.run,
         protocol=event.protocol,

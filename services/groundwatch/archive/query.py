@@ -31,7 +31,7 @@ from groundwatch.archive.outcomes import (
 from groundwatch.archive.store import File
 from groundwatch.archive.table import Snapshot
 from groundwatch.errors import UsageError
-from groundwatch.reporting.breakdown import CATEGORY, DIMENSIONS, Breakdown, Group
+from groundwatch.reporting.breakdown import CATEGORY, DIMENSIONS, Breakdown, BreakdownKey
 from groundwatch.reporting.figures import Headline, protocol_of
 from groundwatch.reporting.sums import Sums
 from groundwatch.statistics.intervals import Moments, RatioSums
@@ -310,7 +310,7 @@ def break_down(
         score = _score(sums[20:23], sums[23:25], sums[25:])
         scored, unscored, declined, eligible, decided = map(int, sums[:5])
         whole = Sums(scored, unscored, declined, eligible, decided, facts=facts, score=score)
-        group = Group(tuple(str(value or "") for value in values), *names)
+        group = BreakdownKey(tuple(str(value or "") for value in values), *names)
         found.merge(group, whole)
     if CATEGORY not in by:
         for protocol in found.protocols:
@@ -344,7 +344,7 @@ def _add_figures(
         alike, times = Headline(name), int(rest[-1])
         answered = protocol.unit(dict(tags or {}), images or ())
         alike.add_values(there, answered, each, at, f"{tenant}\n{model}")
-        sums = found.headline(Group(tuple(str(value or "") for value in by), *names))
+        sums = found.headline(BreakdownKey(tuple(str(value or "") for value in by), *names))
         while times:
             if times % 2:
                 sums.merge(alike)

@@ -26,7 +26,7 @@ from groundwatch.events import (
     Usage,
     own_prompts,
 )
-from groundwatch.probing.runfile import IMAGES, Answer, Header, Judged, RunFile
+from groundwatch.probing.runfile import IMAGES, Header, Judged, ProbeAnswer, RunFile
 from groundwatch.probing.suites import (
     GIVEN_UP,
     OF_THE_TARGET,
@@ -73,7 +73,7 @@ class Probed(msgspec.Struct, frozen=True, kw_only=True):
     plan: Plan
     questions: tuple[Question, ...]
     left_out: dict[str, int]
-    answers: tuple[Answer, ...]
+    answers: tuple[ProbeAnswer, ...]
     outcomes: tuple[ResponseScored, ...]
     figures: dict[str, Any]
 
@@ -173,7 +173,11 @@ async def _warm_up(engine: Any, whose: str) -> None:
 
 
 async def _ask(
-    questions: Sequence[Question], ask: Any, plan: Plan, answer_of: Callable[[Any], Answer], tell: Progress
+    questions: Sequence[Question],
+    ask: Any,
+    plan: Plan,
+    answer_of: Callable[[Any], ProbeAnswer],
+    tell: Progress,
 ) -> list[Any]:
     """What became of each question, in their order. The first is asked alone: it may tell of a bad target.
 
@@ -203,7 +207,7 @@ async def _ask(
 
 async def _judge(
     questions: Sequence[Question],
-    answers: Sequence[Answer],
+    answers: Sequence[ProbeAnswer],
     plan: Plan,
     settings: Settings,
     run: RunFile,
@@ -241,7 +245,7 @@ async def _judge(
 
 
 def _unanswered(
-    answer: Answer, why: NoAnswer, protocol: str, chain: ChainAdvanced | None = None
+    answer: ProbeAnswer, why: NoAnswer, protocol: str, chain: ChainAdvanced | None = None
 ) -> ResponseScored:
     return without_score(
         answer.response,
@@ -279,7 +283,7 @@ async def _chains(
     asker: Asker,
     run: RunFile,
     tell: Progress,
-) -> tuple[list[Answer], list[ResponseScored], dict[str, object]]:
+) -> tuple[list[ProbeAnswer], list[ResponseScored], dict[str, object]]:
     """Answers and outcomes in the questions' order, and the figures over whole chains."""
     from groundwatch.generation.engines import DEFAULT, build
 

@@ -30,7 +30,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, tag="run"):
     strategy: str = "direct"
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True, tag="answer"):
+class ProbeAnswer(msgspec.Struct, frozen=True, kw_only=True, tag="answer"):
     """A question with its answer or the reason for none, and who was asked.
 
     `again`: that reason passes, so the question is asked again when the run goes on.
@@ -60,7 +60,7 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True, tag="outcome"):
     outcome: ResponseScored
 
 
-Line = Header | Answer | Round | Judged
+Line = Header | ProbeAnswer | Round | Judged
 
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(Line)
@@ -72,7 +72,7 @@ class RunFile:
     def __init__(self, folder: Path, header: Header) -> None:
         """Raises `UsageError` for a folder that another run uses or is in, `FileFormatError` for damage."""
         self.folder = folder
-        self.answers: dict[str, Answer] = {}
+        self.answers: dict[str, ProbeAnswer] = {}
         self.rounds: dict[str, dict[int, Round]] = {}
         self.outcomes: dict[str, ResponseScored] = {}
         path = folder / FILE
@@ -90,7 +90,7 @@ class RunFile:
             self._file.close()
             raise
 
-    def add(self, line: Answer | Round | Judged) -> None:
+    def add(self, line: ProbeAnswer | Round | Judged) -> None:
         """Append it; it is on the disk when this returns."""
         self._take(line)
         self._write(line)
@@ -136,9 +136,9 @@ class RunFile:
         if not whole:
             self._write(header)
 
-    def _take(self, line: Answer | Round | Judged) -> None:
+    def _take(self, line: ProbeAnswer | Round | Judged) -> None:
         match line:
-            case Answer():
+            case ProbeAnswer():
                 self.answers[line.key] = line
             case Round():
                 self.rounds.setdefault(line.key, {})[line.number] = line

@@ -41,7 +41,7 @@ from groundwatch.miniature.world import scenes
 from groundwatch.models.asking import ASKED_FOR, CallKind
 from groundwatch.models.replies import Image, Text
 from groundwatch.models.settings import ChatSettings, TritonSettings
-from groundwatch.probing.runfile import Answer, Round, RunFile
+from groundwatch.probing.runfile import ProbeAnswer, Round, RunFile
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import ChainProtocol, Stage, load
 from groundwatch.protocols.method import Images, Question
@@ -224,7 +224,7 @@ class Asker:
             found.append((checked.data, checked.media_type))
         return found
 
-    async def answer(self, question: Question) -> Answer:
+    async def answer(self, question: Question) -> ProbeAnswer:
         """The answer that the run has, or a new one, kept there."""
         response = question.response(self.model)
         response = msgspec.structs.replace(response, tags={**response.tags, TAG: self.strategy.value})
@@ -285,10 +285,10 @@ class Asker:
         response: ResponseRecorded,
         judge: Judge,
         said: Text | GroundwatchError,
-    ) -> Answer:
+    ) -> ProbeAnswer:
         if not isinstance(said, Text):
             response = msgspec.structs.replace(response, unanswered=why(said))
-        answer = Answer(
+        answer = ProbeAnswer(
             key=self._key(question, judge, images),
             response=response,
             judge=judge,
@@ -346,7 +346,7 @@ class ChainRun(msgspec.Struct, frozen=True, kw_only=True):
     """A chain as far as it went; `answer` says why it went no further, if it did not."""
 
     chain: ChainAdvanced
-    answer: Answer
+    answer: ProbeAnswer
 
 
 @dataclass
@@ -384,8 +384,10 @@ class Chains:
         except (Unscorable, TransientError) as error:
             again = isinstance(error, TransientError)
             ended = msgspec.structs.replace(response, unanswered=why(error))
-            return ChainRun(chain=chain, answer=Answer(key=key, response=ended, judge=describer, again=again))
-        return ChainRun(chain=chain, answer=Answer(key=key, response=response, judge=describer))
+            return ChainRun(
+                chain=chain, answer=ProbeAnswer(key=key, response=ended, judge=describer, again=again)
+            )
+        return ChainRun(chain=chain, answer=ProbeAnswer(key=key, response=response, judge=describer))
 
     async def _round(self, key: str, chain: ChainAdvanced, prompt: str, seed: bytes) -> Round:
         pause = PAUSE

@@ -15,7 +15,7 @@ PUSHED_OUT = "group_pushed_out"
 ROUNDING = 1e-9
 
 
-class Answer(NamedTuple):
+class GroupedAnswer(NamedTuple):
     """One answer: when it was recorded, in seconds since the epoch, and which `part` of its group it is.
 
     A part of 0 stands for a group of unknown size. `weight` is how many responses it stands for.
@@ -30,7 +30,7 @@ class Answer(NamedTuple):
 class Group(NamedTuple):
     """Answers to the questions of one sequence; `reason` says why not all are there, empty where they are."""
 
-    answers: tuple[Answer, ...]
+    answers: tuple[GroupedAnswer, ...]
     reason: str
 
     @property
@@ -40,7 +40,7 @@ class Group(NamedTuple):
         return f"{self.reason}: {len(self.answers)} of {of} came"
 
 
-def split(answers: Iterable[Answer], seconds: float, now: float) -> Iterator[Group]:
+def split(answers: Iterable[GroupedAnswer], seconds: float, now: float) -> Iterator[Group]:
     """The groups of one sequence, in the order of time.
 
     A group begins with the first answer that is in none before, and ends when it is whole, or `seconds` after
@@ -61,8 +61,8 @@ def split(answers: Iterable[Answer], seconds: float, now: float) -> Iterator[Gro
         yield Group(tuple(several), reason)
 
 
-def _cut(answers: Iterable[Answer], seconds: float) -> Iterator[list[Answer]]:
-    several: list[Answer] = []
+def _cut(answers: Iterable[GroupedAnswer], seconds: float) -> Iterator[list[GroupedAnswer]]:
+    several: list[GroupedAnswer] = []
     for answer in answers:
         whole = sum(one.part for one in several) >= 1 - ROUNDING
         if several and (whole or answer.at > several[0].at + seconds):

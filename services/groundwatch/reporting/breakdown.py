@@ -20,7 +20,7 @@ DIMENSIONS = ("model", CATEGORY, "tenant", "protocol", "run", "day")
 """What a breakdown can be by; any other name is that of a tag."""
 
 
-class Group(msgspec.Struct, frozen=True):
+class BreakdownKey(msgspec.Struct, frozen=True):
     """One row's name: the values of what it is by, then run, protocol and set of judges."""
 
     values: tuple[str, ...]
@@ -59,13 +59,13 @@ class Breakdown:
 
     def __init__(self, by: Sequence[str]) -> None:
         self.by = tuple(by)
-        self._sums: dict[Group, Sums] = {}
-        self._headlines: dict[Group, Headline] = {}
+        self._sums: dict[BreakdownKey, Sums] = {}
+        self._headlines: dict[BreakdownKey, Headline] = {}
 
-    def merge(self, group: Group, sums: Sums) -> None:
+    def merge(self, group: BreakdownKey, sums: Sums) -> None:
         self._sums.setdefault(group, Sums()).merge(sums)
 
-    def headline(self, group: Group) -> Headline:
+    def headline(self, group: BreakdownKey) -> Headline:
         """The sums of the protocol's own figures."""
         if group not in self._headlines:
             self._headlines[group] = Headline(group.protocol)

@@ -12,7 +12,7 @@ from groundwatch.errors import UsageError
 from groundwatch.events import LIVE, OutcomeKind, ResponseScored
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import EvaluationProtocol, Figure
-from groundwatch.protocols.groups import PUSHED_OUT, WAITING, Answer, Group, split
+from groundwatch.protocols.groups import PUSHED_OUT, WAITING, Group, GroupedAnswer, split
 from groundwatch.statistics.intervals import Interval, RunningSums, ranks
 from groundwatch.statistics.sampling import (
     WeightedMoments,
@@ -197,7 +197,7 @@ class Headline(msgspec.Struct):
     name: str
     judged: int = 0
     sums: list[FigureSums] = []
-    open: dict[str, list[Answer]] = {}
+    open: dict[str, list[GroupedAnswer]] = {}
     settled: dict[str, int] = {}
 
     def __post_init__(self) -> None:
@@ -235,7 +235,7 @@ class Headline(msgspec.Struct):
             names = {name for sums in self._grouped for name in sums.figure.values} - {part}
             kept = tuple(sorted((name, value) for name, value in values.items() if name in names))
             if kept or part in values:
-                answer = Answer(at, values.get(part, 0.0), each, kept)
+                answer = GroupedAnswer(at, values.get(part, 0.0), each, kept)
                 self._add_answers(f"{whose}\n{unit}", [answer])
 
     def merge(self, other: "Headline") -> None:
@@ -281,7 +281,7 @@ class Headline(msgspec.Struct):
     def _ended(self, group: Group) -> str:
         return group.reason or self._grouped[0].lacks(group) or COMPLETE
 
-    def _add_answers(self, name: str, answers: Sequence[Answer]) -> None:
+    def _add_answers(self, name: str, answers: Sequence[GroupedAnswer]) -> None:
         # The latest stand last.
         kept = self.open.pop(name, [])
         kept += answers

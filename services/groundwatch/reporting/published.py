@@ -54,7 +54,7 @@ class Column(Figure, frozen=True, kw_only=True, forbid_unknown_fields=True):
     derived: bool = False
 
 
-class Group(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ColumnGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Columns that stand side by side on a screen, sorted by `headline`."""
 
     title: str
@@ -88,7 +88,7 @@ class PublishedTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     judge: str
     data: str
     notes: tuple[str, ...]
-    groups: tuple[Group, ...]
+    groups: tuple[ColumnGroup, ...]
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     bounds: tuple[float, float] = (0.0, 1.0)
@@ -393,14 +393,14 @@ def _average(intervals: Sequence[Interval]) -> Interval:
     return Interval(value, value - below, value + above, sum(one.n for one in intervals))
 
 
-def _shown(groups: Sequence[Group], mine: Sequence[ComparedRow]) -> Sequence[Group]:
+def _shown(groups: Sequence[ColumnGroup], mine: Sequence[ComparedRow]) -> Sequence[ColumnGroup]:
     """Those in which the user has a number; the first where there is none."""
     found = [group for group in groups if any(row.cells.keys() & set(group.columns) for row in mine)]
     return found or groups[:1]
 
 
 def _sorted(
-    group: Group, mine: Sequence[ComparedRow], printed: Sequence[ComparedRow], higher_is_better: bool
+    group: ColumnGroup, mine: Sequence[ComparedRow], printed: Sequence[ComparedRow], higher_is_better: bool
 ) -> ComparedGroup:
     """By the headline, or where none of the user's models has it by the first column that one has."""
     choices = (group.headline, *group.columns)

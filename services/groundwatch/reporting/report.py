@@ -144,7 +144,7 @@ class ModelReport(msgspec.Struct, frozen=True, kw_only=True):
     extraction_alone: dict[str, float] = {}
 
 
-class Difference(msgspec.Struct, frozen=True, kw_only=True):
+class GroupDifference(msgspec.Struct, frozen=True, kw_only=True):
     """What one group of a model's answers has more than another, by the same judges; of None what has none.
 
     `first` and `second` are the groups' values; a difference is the second's number less the first's.
@@ -320,7 +320,7 @@ class Report:
         )
 
 
-def differences(models: Sequence[ModelReport], baseline: str = BASELINE) -> tuple[Difference, ...]:
+def differences(models: Sequence[ModelReport], baseline: str = BASELINE) -> tuple[GroupDifference, ...]:
     """Each group of a model against its first one, where the same judges judged both.
 
     The first is the group `baseline`, by default `direct`, which is how models are asked without a strategy;
@@ -343,11 +343,11 @@ def prompts_in(models: Sequence[ModelReport]) -> list[str]:
     return sorted({name for judge in judges for name in own_prompts(judge["prompt"])})
 
 
-def _difference(first: ModelReport, second: ModelReport) -> Difference:
+def _difference(first: ModelReport, second: ModelReport) -> GroupDifference:
     def between(one: Interval | None, other: Interval | None) -> Interval | None:
         return difference(one, other) if one is not None and other is not None else None
 
-    return Difference(
+    return GroupDifference(
         **{name: getattr(first, name) for name in ("model", "protocol", "run", "fingerprint")},
         first=first.group,
         second=second.group,

@@ -18,7 +18,7 @@ from groundwatch.reporting.compare.render import VersionComparison
 from groundwatch.reporting.corrected import EVERY_VERSION, By, CorrectedAlarm, CorrectedRow, VersionDifference
 from groundwatch.reporting.trends import VersionReport
 from groundwatch.reviews.opinions import Opinions
-from groundwatch.reviews.queues import Frame, Frames, Group, Queues, QueueSpec
+from groundwatch.reviews.queues import Frame, FrameGroup, Frames, Queues, QueueSpec
 from groundwatch.runtime.delivery.bus import ENCODER, Bus
 from groundwatch.runtime.stores.buckets import Bucket
 from groundwatch.runtime.telemetry.metrics import Metrics
@@ -37,7 +37,7 @@ from groundwatch.topology import QUEUES_BUCKET
 VersionOf = Callable[[Mapping[str, str]], str]
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class ReviewedAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """An answer that was drawn and has opinions: by category, and of `all`, how many facts are (refuted,
     decided) in their mean, and of these claims by the first judges."""
 
@@ -61,7 +61,7 @@ class QueueSamples:
         self, spec: QueueSpec, frame: Frame, opinions: Iterable[OpinionGiven], version_of: VersionOf
     ) -> None:
         self.spec = spec
-        self.populations: dict[Group, WeightedSums] = {}
+        self.populations: dict[FrameGroup, WeightedSums] = {}
         for (model, version, protocol, judges, category), sums in frame.sums.items():
             for name in (version, EVERY_VERSION):
                 group = (model, name, protocol, judges, category)
@@ -71,7 +71,7 @@ class QueueSamples:
             if opinion.probability > 0 and (opinion.facts or not opinion.judged.get(ALL, (0, 0))[1]):
                 by: By = "model" if opinion.judge is not None else "people"
                 given[by].setdefault((opinion.key, opinion.fingerprint), []).append(opinion)
-        self._answers: dict[tuple[By, str, str, str], list[Answer]] = defaultdict(list)
+        self._answers: dict[tuple[By, str, str, str], list[ReviewedAnswer]] = defaultdict(list)
         self._done: dict[By, float] = {}
         for by, answers in given.items():
             self._done[by] = min(1.0, len(answers) / frame.drawn) if frame.drawn else 1.0
@@ -79,13 +79,13 @@ class QueueSamples:
                 place = (by, several[0].model, several[0].protocol, judges)
                 self._answers[place].append(_answer(several, version_of))
 
-    def sample(self, by: By, group: Group) -> Sample:
+    def sample(self, by: By, group: FrameGroup) -> Sample:
         """Everything that the queue was drawn from in this group, with those that have an opinion."""
         version = group[1]
         labelled = self.labelled(by, group, lambda one: version in (EVERY_VERSION, one.version))
         return Sample(self.populations.get(group, WeightedSums()), labelled)
 
-    def labelled(self, by: By, group: Group, wanted: Callable[[Answer], bool]) -> list[Labelled]:
+    def labelled(self, by: By, group: FrameGroup, wanted: Callable[[ReviewedAnswer], bool]) -> list[Labelled]:
         """Answers with an opinion, of any version, that are `wanted`."""
         model, _, protocol, judges, category = group
         nothing = (0, 0)
@@ -125,7 +125,7 @@ def counted(labelled: Iterable[Labelled]) -> list[Labelled]:
     return [one for one in labelled if one.known or one.judged_known]
 
 
-def _answer(opinions: Sequence[OpinionGiven], version_of: VersionOf) -> Answer:
+def _answer(opinions: Sequence[OpinionGiven], version_of: VersionOf) -> ReviewedAnswer:
     """What the reviewers of one answer say of it on average."""
     first = opinions[0]
     sums: dict[str, list[int]] = {}
@@ -137,7 +137,7 @@ def _answer(opinions: Sequence[OpinionGiven], version_of: VersionOf) -> Answer:
                 both = sums.setdefault(category, [0, 0])
                 both[0] += fact.decision is Decision.REFUTED
                 both[1] += 1
-    return Answer(
+    return ReviewedAnswer(
         key=first.key,
         version=version_of(first.tags),
         recorded_at=first.recorded_at,
@@ -221,7 +221,7 @@ def rows_of(queue: QueueSamples) -> list[CorrectedRow]:
     return rows
 
 
-def _row(spec: QueueSpec, named: Group, by: By, sample: Sample) -> CorrectedRow:
+def _row(spec: QueueSpec, named: FrameGroup, by: By, sample: Sample) -> CorrectedRow:
     model, version, protocol, judges, category = named
     labelled = counted(sample.labelled)
     found = corrected_rate(sample.population, labelled)
@@ -453,19 +453,19 @@ def _before(queue: QueueSamples, by: By, alarm: AlarmRaised, begin: float) -> _S
 
 
 def _after(queue: QueueSamples, by: By, alarm: AlarmRaised, end: float | None) -> _Side:
-    def wanted(one: Answer) -> bool:
+    def wanted(one: ReviewedAnswer) -> bool:
         return one.recorded_at >= alarm.since and (end is None or one.recorded_at <= end)
 
     return _side(queue, by, alarm, wanted, whole=queue.spec.since >= alarm.since and end is None)
 
 
 def _side(
-    queue: QueueSamples, by: By, alarm: AlarmRaised, wanted: Callable[[Answer], bool], *, whole: bool
+    queue: QueueSamples, by: By, alarm: AlarmRaised, wanted: Callable[[ReviewedAnswer], bool], *, whole: bool
 ) -> _Side:
     """With the first judges' sums where all of what the queue was drawn from is on this side."""
     group = (alarm.model, EVERY_VERSION, alarm.protocol, alarm.fingerprint, alarm.category)
 
-    def of_category(one: Answer) -> bool:
+    def of_category(one: ReviewedAnswer) -> bool:
         decided = alarm.category == ALL or one.judged.get(alarm.category, (0, 0))[1] > 0
         return decided and wanted(one)
 

@@ -40,22 +40,14 @@ GROUPS = 1_000
 
 FRAME = "frame."
 
-Group: TypeAlias = tuple[str, str, str, str, str]
+FrameGroup: TypeAlias = tuple[str, str, str, str, str]
 """Model, version, protocol, fingerprint of the set of judges, category."""
 
 
-class Answers(msgspec.Struct):
-    """How many answers there are, whether or not a claim was decided, how many responses they stand for, and
-    the sum of the squares of that."""
+class AnswerCount(msgspec.Struct):
+    """How many answers there are, whether or not a claim was decided."""
 
     number: int = 0
-    weight: float = 0.0
-    weight_squares: float = 0.0
-
-    def add(self, weight: float) -> None:
-        self.number += 1
-        self.weight += weight
-        self.weight_squares += weight * weight
 
 
 class Frame(msgspec.Struct, kw_only=True):
@@ -68,8 +60,8 @@ class Frame(msgspec.Struct, kw_only=True):
     """
 
     queue: str = ""
-    sums: dict[Group, WeightedSums] = {}
-    answers: dict[Group, Answers] = {}
+    sums: dict[FrameGroup, WeightedSums] = {}
+    answers: dict[FrameGroup, AnswerCount] = {}
     sequences: dict[int, int] = {}
     streams: dict[int, int] = {}
     drawn: int = 0
@@ -87,7 +79,7 @@ class Frame(msgspec.Struct, kw_only=True):
         group = (event.model, version, event.protocol, judges)
         if (*group, ALL) not in self.answers and len(self.answers) >= GROUPS:
             group = (OTHER, "", event.protocol, judges)
-        self.answers.setdefault((*group, ALL), Answers()).add(each)
+        self.answers.setdefault((*group, ALL), AnswerCount()).number += 1
         for category, (refuted, decided) in facts_of(event).items():
             known = (*group, category) in self.sums or self._categories(group) < CATEGORIES
             named = category if known else OTHER
@@ -100,8 +92,8 @@ class Frame(msgspec.Struct, kw_only=True):
 class _Stored(msgspec.Struct, kw_only=True):
     """A frame as it is written: names of JSON objects are texts."""
 
-    sums: list[tuple[Group, WeightedSums]]
-    answers: list[tuple[Group, Answers]]
+    sums: list[tuple[FrameGroup, WeightedSums]]
+    answers: list[tuple[FrameGroup, AnswerCount]]
     sequences: dict[int, int]
     streams: dict[int, int]
     drawn: int

@@ -17,7 +17,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from groundwatch.events import ResponseScored
-from groundwatch.protocols.groups import Answer, split
+from groundwatch.protocols.groups import GroupedAnswer, split
 from groundwatch.protocols.method import Result
 from groundwatch.protocols.published import Place
 from groundwatch.protocols.vlm2.protocol import SEQUENCE, UNREADABLE, is_right
@@ -140,7 +140,7 @@ def score_outcomes(
     declined, or that failed for another reason than their reply, have no answer. Raises `FileFormatError`
     for missing tags and a second coarse question.
     """
-    sequences: dict[tuple[str, str], list[Answer]] = {}
+    sequences: dict[tuple[str, str], list[GroupedAnswer]] = {}
     coarse: dict[tuple[str, str], Place] = {}
     for place, outcome in outcomes:
         tags = place.read(outcome.tags, _Tags)
@@ -152,7 +152,7 @@ def score_outcomes(
             if outcome.score is not None:
                 values[f"{tags.level}_read"] = outcome.score
             part = 1 / int(tags.questions) if tags.questions else 0.0
-            answers.append(Answer(outcome.recorded_at, part, 1.0, tuple(values.items())))
+            answers.append(GroupedAnswer(outcome.recorded_at, part, 1.0, tuple(values.items())))
     scored = []
     for (task, sequence), answers in sequences.items():
         for group in split(answers, seconds, math.inf):
