@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from groundwatch.reporting.render import grid, rate
+from groundwatch.reporting.render import grid, rate, signed
 from groundwatch.statistics.intervals import Interval
 from groundwatch.terminal import Table
 
@@ -84,9 +84,8 @@ def tell_corrected(one: CorrectedAlarm) -> str:
     numbers = f"{before} opinions before, {since} since"
     if one.before is None or one.after is None or one.difference is None or one.state == "too_few":
         return f"too few second opinions to say whether the corrected rate rose too ({numbers})"
-    found = one.difference
     said = "rose too" if one.state == "rose" else "is not shown to have risen"
-    points = f"{100 * found.value:+.1f} points ({100 * found.low:+.1f} to {100 * found.high:+.1f})"
+    points = "{} points ({})".format(*signed(one.difference, 100.0, 1))
     rates = f"{one.before.value:.1%} → {one.after.value:.1%}"
     return f"the corrected rate {said}: {rates}, {points}, by {one.by}, {numbers}"
 

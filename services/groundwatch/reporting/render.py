@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from groundwatch.reporting.compare.numbers import Difference
 from groundwatch.reporting.figures import FigureReport
 from groundwatch.reporting.report import ALL, BinReport, ModelReport, Report, differences, prompts_in
 from groundwatch.reporting.sums import HEDGED
@@ -26,6 +27,16 @@ def rate(interval: Interval | None) -> Text:
 
 def rate_in_a_line(interval: Interval | None) -> str:
     return "–" if interval is None else "{} ({})".format(*rate(interval).plain.split("\n"))
+
+
+def signed(interval: Interval | Difference | None, scale: float = 1.0, digits: int = 3) -> tuple[str, str]:
+    """A difference and its interval; empty without one."""
+    if interval is None:
+        return "–", ""
+    ends = ""
+    if interval.low is not None and interval.high is not None:
+        ends = f"{scale * interval.low:+.{digits}f} to {scale * interval.high:+.{digits}f}"
+    return f"{scale * interval.value:+.{digits}f}", ends
 
 
 def share(value: float | None) -> str:
@@ -93,9 +104,9 @@ def _differences(models: Sequence[ModelReport], baseline: str) -> Iterator[str]:
         numbers = {"score": one.score, "facts not in the image": one.hallucination_rate}
         numbers |= {headings[name]: found for name, found in one.figures.items()}
         told = [
-            f"{name} {found.value:+.3f} ({found.low:+.3f} to {found.high:+.3f})"
-            for name, found in numbers.items()
-            if found is not None
+            "{} {} ({})".format(name, *signed(interval))
+            for name, interval in numbers.items()
+            if interval is not None
         ]
         between = f"{one.second or 'no tag'} against {one.first or 'no tag'}"
         yield f"{one.model} · {one.protocol}: {between}: {', '.join(told) or 'nothing to compare'}"

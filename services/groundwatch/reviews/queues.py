@@ -119,27 +119,15 @@ class Frames:
         except UNDECODED as error:
             logger.warning("frame.unreadable", queue=queue, error=str(error))
             return Frame(queue=queue), found.revision
-        frame = Frame(
-            queue=queue,
-            sums=dict(stored.sums),
-            answers=dict(stored.answers),
-            sequences=stored.sequences,
-            streams=stored.streams,
-            drawn=stored.drawn,
-            complete=stored.complete,
-        )
-        return frame, found.revision
+        fields = {name: getattr(stored, name) for name in _Stored.__struct_fields__}
+        fields |= {"sums": dict(stored.sums), "answers": dict(stored.answers)}
+        return Frame(queue=queue, **fields), found.revision
 
     async def save(self, frame: Frame, revision: int) -> int:
         """Write it over this revision; the new one, 0 where another replica has written meanwhile."""
-        stored = _Stored(
-            sums=list(frame.sums.items()),
-            answers=list(frame.answers.items()),
-            sequences=frame.sequences,
-            streams=frame.streams,
-            drawn=frame.drawn,
-            complete=frame.complete,
-        )
+        fields = {name: getattr(frame, name) for name in _Stored.__struct_fields__}
+        fields |= {"sums": list(frame.sums.items()), "answers": list(frame.answers.items())}
+        stored = _Stored(**fields)
         return await self._bucket.put(FRAME + frame.queue, ENCODER.encode(stored), revision)
 
 

@@ -7,9 +7,8 @@ import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from groundwatch.reporting.compare.compare import Alone, Comparison, GroupComparison, SectionComparison
-from groundwatch.reporting.compare.numbers import Difference
 from groundwatch.reporting.corrected import VersionDifference
-from groundwatch.reporting.render import grid, share
+from groundwatch.reporting.render import grid, share, signed
 from groundwatch.reporting.trends import VersionReport
 from groundwatch.statistics.intervals import Interval
 from groundwatch.terminal import Console, Table, Text, lines, styled, visible
@@ -116,16 +115,6 @@ def name_of(group: GroupComparison) -> str:
 
 def percent(share: float | None) -> str:
     return "–" if share is None else f"{share:.1%}"
-
-
-def signed(one: Difference | None, scale: float, digits: int) -> tuple[str, str]:
-    """A difference and its interval; empty without one."""
-    if one is None:
-        return "–", ""
-    interval = ""
-    if one.low is not None and one.high is not None:
-        interval = f"{scale * one.low:+.{digits}f} to {scale * one.high:+.{digits}f}"
-    return f"{scale * one.value:+.{digits}f}", interval
 
 
 def p_value(p: float) -> str:
@@ -252,7 +241,4 @@ def _rate(interval: Interval | None) -> str:
 
 def _points(interval: Interval | None) -> Text:
     """A difference over its interval."""
-    if interval is None:
-        return lines("–")
-    low, high = 100 * interval.low, 100 * interval.high
-    return lines(f"{100 * interval.value:+.1f}", f"{low:+.1f} to {high:+.1f}")
+    return lines(*filter(None, signed(interval, 100.0, 1)))
