@@ -17,7 +17,13 @@ from tests.support.second_opinions import opinion_about
 from groundwatch.events import Decision, Judge, OpinionGiven, ResponseScored
 from groundwatch.reporting.corrected import EVERY_VERSION, corrected_table
 from groundwatch.reporting.sums import fingerprint
-from groundwatch.reviews.corrected import corrected_metrics, corrected_rows, read_corrected, read_samples
+from groundwatch.reviews.corrected import (
+    QueueSamples,
+    corrected_metrics,
+    read_corrected,
+    read_samples,
+    rows_of,
+)
 from groundwatch.reviews.opinions import Opinions
 from groundwatch.reviews.queues import Frame, Items, Queues, QueueSpec
 from groundwatch.runtime.delivery.bus import Bus
@@ -61,7 +67,7 @@ def framed(answers: Sequence[tuple[ResponseScored, list[bool]]]) -> Frame:
 def test_opinions_correct_what_the_judge_gets_wrong() -> None:
     answers = judged_answers(3_000, 1)
     opinions = [truth_about(*one) for one in answers[:300]]
-    rows = corrected_rows(SPEC, framed(answers), opinions, version_of)
+    rows = rows_of(QueueSamples(SPEC, framed(answers), opinions, version_of))
     assert [(row.version, row.category) for row in rows] == [
         (version, category) for version in ("", "*") for category in ("all", "color", "entity")
     ]
@@ -79,7 +85,7 @@ def test_opinions_correct_what_the_judge_gets_wrong() -> None:
 def test_versions_stand_apart_and_together() -> None:
     answers = judged_answers(400, 1, "a") + judged_answers(400, 2, "b")
     opinions = [truth_about(*one) for one in answers[::10]]
-    rows = corrected_rows(SPEC, framed(answers), opinions, version_of)
+    rows = rows_of(QueueSamples(SPEC, framed(answers), opinions, version_of))
     found = {row.version: row.opinions for row in rows if row.category == "all"}
     assert found == {"*": 80, "a": 40, "b": 40}
 
@@ -95,7 +101,7 @@ def test_people_and_models_stand_apart_and_several_people_count_as_one() -> None
     ]
     rows = {
         row.by: row
-        for row in corrected_rows(SPEC, framed(answers), opinions, version_of)
+        for row in rows_of(QueueSamples(SPEC, framed(answers), opinions, version_of))
         if row.category == "all"
     }
     assert (rows["people"].opinions, rows["model"].opinions) == (40, 20)
@@ -105,11 +111,11 @@ def test_people_and_models_stand_apart_and_several_people_count_as_one() -> None
 def test_what_no_rule_drew_counts_nowhere_and_there_is_a_reason_for_no_number() -> None:
     answers = judged_answers(100, 1)
     undrawn = [truth_about(*one, probability=0.0) for one in answers]
-    (whole, *_) = corrected_rows(SPEC, framed(answers), undrawn, version_of)
+    (whole, *_) = rows_of(QueueSamples(SPEC, framed(answers), undrawn, version_of))
     assert (whole.corrected, whole.opinions, whole.reason) == (None, 0, "no opinion")
     assert whole.judged is not None
-    (whole, *_) = corrected_rows(
-        SPEC, framed(answers), [truth_about(*one) for one in answers[:5]], version_of
+    (whole, *_) = rows_of(
+        QueueSamples(SPEC, framed(answers), [truth_about(*one) for one in answers[:5]], version_of)
     )
     assert "fewer than 10" in whole.reason and whole.corrected == whole.labels_alone
 
@@ -125,13 +131,15 @@ def test_undecided_and_removed_facts_count_nowhere() -> None:
             *(msgspec.structs.replace(one, decision=Decision.UNDECIDED) for one in others),
         )
         opinions.append(msgspec.structs.replace(opinion, facts=spoiled))
-    (whole, *_) = corrected_rows(SPEC, framed(answers), opinions, version_of)
+    (whole, *_) = rows_of(QueueSamples(SPEC, framed(answers), opinions, version_of))
     assert (whole.corrected, whole.reason) == (None, "no opinion decides a fact")
 
 
 def test_metrics_and_the_table_have_what_has_a_number() -> None:
     answers = judged_answers(400, 1)
-    rows = corrected_rows(SPEC, framed(answers), [truth_about(*one) for one in answers[:40]], version_of)
+    rows = rows_of(
+        QueueSamples(SPEC, framed(answers), [truth_about(*one) for one in answers[:40]], version_of)
+    )
     metrics = Metrics()
     corrected_metrics(metrics, rows)
     labels = {"queue": "q", "model": "lvlm", "version": "", "protocol": "faithscore", "category": "all"}

@@ -364,7 +364,6 @@ def _with_input(conversation: Conversation, inputs: tuple[Message, ...]) -> Conv
 
 _ERRORS = ("error.type",)
 _LEVELS = ("langfuse.observation.level",)
-_MESSAGES = ("langfuse.observation.status_message",)
 
 
 def read_span(

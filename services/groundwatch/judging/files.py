@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 import msgspec
 
 from groundwatch.client.files import AnswerFile, Record
-from groundwatch.client.files.calls import Told, WithoutImage
+from groundwatch.client.files.reading import Told, WithoutImage
 from groundwatch.errors import UNDECODED, FileFormatError, InputError, UsageError, told_to_user
 from groundwatch.events import ResponseRecorded, ResponseScored
 from groundwatch.image_files import ImageFolders, read_image_file

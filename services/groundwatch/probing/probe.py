@@ -26,13 +26,17 @@ from groundwatch.events import (
     Usage,
     own_prompts,
 )
-from groundwatch.probing.runfile import IMAGES, Header, Judged, ProbeAnswer, RunFile
 from groundwatch.probing.suites import (
     GIVEN_UP,
+    IMAGES,
     OF_THE_TARGET,
     Asker,
     ChainRun,
     Chains,
+    Header,
+    Judged,
+    ProbeAnswer,
+    RunFile,
     Suite,
     Target,
     at_once,

@@ -203,12 +203,6 @@ def corrected_metrics(metrics: Metrics, rows: Sequence[CorrectedRow]) -> None:
             gauge.labels(*labels).set(value)
 
 
-def corrected_rows(
-    spec: QueueSpec, frame: Frame, opinions: Iterable[OpinionGiven], version_of: VersionOf
-) -> list[CorrectedRow]:
-    return rows_of(QueueSamples(spec, frame, opinions, version_of))
-
-
 def rows_of(queue: QueueSamples) -> list[CorrectedRow]:
     """By model, version and set of judges, and for `*` of all versions together."""
     rows = []

@@ -14,8 +14,7 @@ import msgspec
 
 from groundwatch.addresses import shown_address
 from groundwatch.client import transport
-from groundwatch.client.files.calls import Told, WithoutImage
-from groundwatch.client.files.reading import AnswerFile, Record
+from groundwatch.client.files.reading import AnswerFile, Record, Told, WithoutImage
 from groundwatch.client.lines import Line
 from groundwatch.client.transport import BUSY_SECONDS, TOKEN_VARIABLE, Connection, Refused, Sender
 from groundwatch.errors import UNDECODED, InputError, UsageError

@@ -25,8 +25,16 @@ from groundwatch.errors import SettingsError, TransientError
 from groundwatch.events import ResponseScored
 from groundwatch.models.asking import CallKind, Fault
 from groundwatch.outflow.evaluations import Evaluation, evaluation_of
-from groundwatch.outflow.receivers.base import DETAIL, HttpReceiver, Receiver, Refusal, below, tls
-from groundwatch.outflow.secrets import headers, read_secret
+from groundwatch.outflow.receivers.base import (
+    DETAIL,
+    HttpReceiver,
+    Receiver,
+    Refusal,
+    below,
+    headers,
+    read_secret,
+    tls,
+)
 from groundwatch.runtime.settings.outflow import ReceiverSettings
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics

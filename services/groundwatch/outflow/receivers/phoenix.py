@@ -9,8 +9,7 @@ from groundwatch.errors import SettingsError
 from groundwatch.events import ResponseScored
 from groundwatch.models.asking import Fault
 from groundwatch.outflow.evaluations import Evaluation, evaluation_of
-from groundwatch.outflow.receivers.base import HttpReceiver, Refusal, below
-from groundwatch.outflow.secrets import read_secret
+from groundwatch.outflow.receivers.base import HttpReceiver, Refusal, below, read_secret
 
 PATH = "/v1/span_annotations"
 

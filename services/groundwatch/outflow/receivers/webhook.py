@@ -12,8 +12,7 @@ from groundwatch.errors import SettingsError
 from groundwatch.events import AlarmRaised
 from groundwatch.keys import digest
 from groundwatch.models.asking import Fault
-from groundwatch.outflow.receivers.base import HttpReceiver, Refusal
-from groundwatch.outflow.secrets import read_secret, signing_keys
+from groundwatch.outflow.receivers.base import HttpReceiver, Refusal, read_secret, signing_keys
 
 TYPE = "groundwatch.alarm.raised"
 SOURCE = "/groundwatch/alarms"
