@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from tests.runtime.conftest import eventually
 from tests.support.frozen import frozen
 
 from groundwatch.gateway import refusals
@@ -45,20 +46,12 @@ async def gateway(server, gateway_factory, monkeypatch) -> Any:
 async def killed(gateway, server: NatsServer) -> None:
     server.kill()
     await server.wait()
-    await until(lambda: not gateway.bus.connected)
+    await eventually(lambda: not gateway.bus.connected)
 
 
 async def back(gateway, server: NatsServer) -> None:
     await server.restart()
-    await until(lambda: gateway.bus.connected)
-
-
-async def until(what) -> None:
-    for _ in range(300):
-        if what():
-            return
-        await asyncio.sleep(0.05)
-    raise AssertionError("never")
+    await eventually(lambda: gateway.bus.connected)
 
 
 async def sent(gateway, body) -> Any:

@@ -26,7 +26,7 @@ from groundwatch.topology import HEADER_PROTOCOLS, RESPONSES, ConsumerSpec, subj
 FAST = RetrySettings(attempts=4, first_delay=0.05, max_delay=0.2)
 
 
-async def eventually(holds: Callable[[], Any], *, within: float = 10.0) -> None:
+async def eventually(holds: Callable[[], Any], *, within: float = 60.0) -> None:
     """Wait until it holds; a coroutine function is awaited."""
     deadline = time.monotonic() + within
     while True:

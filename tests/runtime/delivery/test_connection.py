@@ -10,6 +10,7 @@ import nats.errors
 import pytest
 import uvloop
 from nats.js.api import StreamConfig
+from tests.runtime.conftest import eventually
 from tests.support.frozen import frozen
 from tests.support.nats_relay import nats_relay
 
@@ -18,14 +19,6 @@ from groundwatch.runtime.delivery.bus import CLOSE_SECONDS, Bus, Outgoing
 from groundwatch.runtime.delivery.connection import MAX_SUBJECTS
 from groundwatch.runtime.local.servers import NatsServer
 from groundwatch.runtime.settings import NatsSettings
-
-
-async def eventually(what) -> None:
-    for _ in range(200):
-        if what():
-            return
-        await asyncio.sleep(0.05)
-    raise AssertionError("never")
 
 
 async def opened(server: NatsServer, **settings: float) -> Bus:

@@ -52,7 +52,7 @@ def supervised(monkeypatch: pytest.MonkeyPatch) -> Callable[..., SupervisedTask]
 
 
 async def until(true) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not true():  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 
