@@ -201,6 +201,8 @@ def _joined(answer: str, parts: Sequence[LeftOut]) -> Iterator[LeftOut]:
 def _patterns() -> _Patterns:
     marks = msgspec.toml.decode(files(__package__ or "").joinpath("marks.toml").read_bytes(), type=_Marks)
     reasoning = "|".join(re.escape(mark) for pair in marks.reasoning for mark in pair)
+    # Looked at first: to try every mark at every character takes three times as long.
+    begins = re.escape("".join({mark[0] for pair in marks.reasoning for mark in pair} | {"<"}))
     places = "|".join(marks.places)
     keyed = rf"\"(?:{places})\"{_GAP}:{_GAP}(?:{_PLACES}|{_PAIR}){_GAP},?+"
     tag = r"</?[a-z][\w:-]{0,40}+(?:\s[^<>\n]{0,400}+)?+/?>|<\|/?[\w:/-]{1,40}+\|?>"
@@ -215,10 +217,10 @@ def _patterns() -> _Patterns:
         )
     )
     return _Patterns(
-        reasoning=re.compile(f"{reasoning}|{_CHANNEL.pattern}", re.IGNORECASE),
+        reasoning=re.compile(rf"(?=[{begins}])(?:{reasoning}|{_CHANNEL.pattern})", re.IGNORECASE),
         ends={begin.lower(): end.lower() for begin, end in marks.reasoning},
         channels=frozenset(marks.answer_channels),
-        marks=re.compile(f"(?:{mark})+", re.IGNORECASE),
+        marks=re.compile(rf"(?=[<~!(\[\"\\])(?:{mark})+", re.IGNORECASE),
     )
 
 
@@ -351,9 +353,12 @@ def _loops(text: str) -> Iterator[tuple[int, int]]:
 def _stutters(words: Sequence[re.Match[str]]) -> Iterator[tuple[int, int]]:
     """Where the same one to `LOOP` words follow each other more than `REPEATS` times, without the first."""
     spelt = [word.group().casefold() for word in words]
+    # The first word of a loop is said as often as the loop.
+    frequent = {word for word, number in Counter(spelt).items() if number > REPEATS}
     at = 0
-    while at < len(spelt):
-        period, end = next(_periods(spelt, at), (0, at + 1))
+    while frequent and at < len(spelt):
+        loops = _periods(spelt, at) if spelt[at] in frequent else iter(())
+        period, end = next(loops, (0, at + 1))
         if period and any(word[0].isalpha() for word in spelt[at : at + period]):
             yield words[at + period].start(), words[end - 1].end()
         at = end
