@@ -330,9 +330,8 @@ def _numbers(mark: str) -> str:
 def _loops(text: str) -> Iterator[tuple[int, int]]:
     """Where words or sentences are said again and again; the first time stays."""
     sentences = list(_SENTENCE.finditer(text))
-    words = [
-        " ".join(_WORD.findall(sentence.group().casefold())).rstrip(" .!?。！？") for sentence in sentences
-    ]
+    spelt = [_WORD.findall(sentence.group().casefold()) for sentence in sentences]
+    words = [" ".join(each).rstrip(" .!?。！？") for each in spelt]
     counts = Counter(spoken for spoken in words if spoken.count(" ") >= 2)
     looped = {spoken for spoken, number in counts.items() if number > REPEATS}
     seen: set[str] = set()
@@ -346,8 +345,9 @@ def _loops(text: str) -> Iterator[tuple[int, int]]:
         if spoken in looped:
             seen.add(spoken)
             last = spoken
-        for start, end in _stutters(list(_WORD.finditer(sentence.group()))):
-            yield sentence.start() + start, sentence.start() + end
+        if len(spelt[number - 1]) - len(set(spelt[number - 1])) >= REPEATS:
+            for start, end in _stutters(list(_WORD.finditer(sentence.group()))):
+                yield sentence.start() + start, sentence.start() + end
 
 
 def _stutters(words: Sequence[re.Match[str]]) -> Iterator[tuple[int, int]]:
@@ -356,7 +356,7 @@ def _stutters(words: Sequence[re.Match[str]]) -> Iterator[tuple[int, int]]:
     # The first word of a loop is said as often as the loop.
     frequent = {word for word, number in Counter(spelt).items() if number > REPEATS}
     at = 0
-    while frequent and at < len(spelt):
+    while at < len(spelt):
         loops = _periods(spelt, at) if spelt[at] in frequent else iter(())
         period, end = next(loops, (0, at + 1))
         if period and any(word[0].isalpha() for word in spelt[at : at + period]):
