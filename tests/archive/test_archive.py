@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from tests.archive.conftest import STREAM, add, outcome, row, rows
+from tests.support.archived import holding
 
 from groundwatch.archive import outcomes as schema
 from groundwatch.archive import table as table_module
@@ -185,14 +186,14 @@ def test_erased_rows_leave_no_byte(open_archive: Opener):
     add(archive, several[10:])
     archive.maintain()
     needle = [several[7].event.id.encode(), several[7].key.encode()]
-    assert archive.store.search(needle)
+    assert holding(archive.store, needle)
     assert archive.erase(Erasure(keys=(several[7].key,), until={STREAM: 99})) == 1
-    assert archive.store.search(needle) == []
+    assert holding(archive.store, needle) == []
     assert data_files(archive) == named_files(archive)
     assert sequences(open_archive()) == [one for one in range(1, 20) if one != 8]
     assert archive.erase(Erasure(keys=(several[7].key,))) == 0
     archive.erase(Erasure(tenant="tenant-1"))
-    assert archive.store.search([b"tenant-1"]) == []
+    assert holding(archive.store, [b"tenant-1"]) == []
     assert sequences(open_archive()) == [2, 4, 6, 10, 12, 14, 16, 18]
 
 
@@ -210,7 +211,7 @@ def test_no_text_of_an_outcome_is_in_the_log(tmp_path: Path):
     DeltaTable(archive.store.address).create_checkpoint()
     log = sorted((tmp_path / "archive" / "outcomes" / "_delta_log").iterdir())
     assert any(path.name.endswith(".checkpoint.parquet") for path in log)
-    for name in archive.store.search([text.encode() for text in texts]):
+    for name in holding(archive.store, [text.encode() for text in texts]):
         assert not name.startswith("_delta_log/"), name
 
 
@@ -227,7 +228,7 @@ def test_the_position_outlives_the_log(tmp_path: Path):
     add(again, rows(1, 11))
     assert sequences(again) == list(range(1, 11))
     assert again.erase(Erasure(keys=(row(3).key,), until={STREAM: 20})) == 1
-    assert again.store.search([row(3).event.id.encode()]) == []
+    assert holding(again.store, [row(3).event.id.encode()]) == []
 
 
 def test_an_erasure_reaches_what_the_writer_still_holds(open_archive: Opener):
@@ -256,7 +257,7 @@ def test_an_erasure_that_comes_while_the_writer_writes(open_archive: Opener, mon
     monkeypatch.setattr(Change, "commit", erase_first)
     add(writer, several[3:])
     assert sequences(open_archive()) == [1, 3, 4, 5, 6, 8, 9]
-    assert writer.store.search([several[6].key.encode()]) == []
+    assert holding(writer.store, [several[6].key.encode()]) == []
     assert data_files(writer) == named_files(writer)
 
 
@@ -314,7 +315,7 @@ def test_whoever_dies_wherever_the_next_one_completes_it(tmp_path: Path, monkeyp
         life(again)
         expected = [one.sequence for one in several if one.sequence not in (4, gone.sequence)]
         assert sequences(again) == expected, calls
-        assert again.store.search([gone.event.id.encode()]) == []
+        assert holding(again.store, [gone.event.id.encode()]) == []
     assert died > 8
 
 

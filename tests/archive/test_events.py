@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 from tests.archive.conftest import DAY, STREAM, outcome
+from tests.support.archived import holding
 
 from groundwatch.archive.events import Events, Message
 from groundwatch.archive.service import ArchiveService
@@ -114,11 +115,11 @@ def test_erased_events_leave_no_byte(open_events: Opener):
     table.maintain()
     gone = several[7]
     needles = [gone.key.encode(), b"Answer 8."]
-    assert table.store.search([b"Answer 8."]) and table.store.search([gone.key.encode()])
+    assert holding(table.store, [b"Answer 8."]) and holding(table.store, [gone.key.encode()])
     table.erase(Erasure(keys=(gone.key,), until={STREAM: 99}))
-    assert table.store.search(needles) == []
+    assert holding(table.store, needles) == []
     table.erase(Erasure(tenant="acme"))
-    assert table.store.search([b"acme"]) == []
+    assert holding(table.store, [b"acme"]) == []
     # What the writer still holds of a run that was deleted, and of what was erased, is left out.
     table.erase(Erasure(run="again", until={STREAM: 22}))
     add(table, [*several[20:], message(24, run="again")])

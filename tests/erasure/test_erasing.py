@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.support.archived import holding
 
 from groundwatch.archive.events import Events, Message
 from groundwatch.archive.outcomes import Archive, row_of
@@ -350,8 +351,8 @@ async def test_what_only_the_archive_has_is_told_before_and_gone_after(
     [stone] = await stones(bus)
     assert (stone.kind, stone.counts) == ("response", done.counts)
     assert stores.archive is not None and stores.events is not None
-    assert stores.archive.store.search([gone.key.encode()]) == []
-    assert stores.archive.store.search([stays.key.encode()]) != []
+    assert holding(stores.archive.store, [gone.key.encode()]) == []
+    assert holding(stores.archive.store, [stays.key.encode()]) != []
     [left] = [read.subject async for read in read_stream(bus.js, f"KV_{CACHE_BUCKET}")]
     assert keys_of(stays).split(".")[1] in left
 

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.replay.conftest import Replays, record, response, settings_of
+from tests.support.archived import holding
 from tests.support.cooling import cool
 
 from groundwatch.archive.cold import cold_events
@@ -209,7 +210,7 @@ async def test_a_deleted_run_is_gone_from_both(replays: Replays, archive: str, t
     for stream in STREAMS:
         runs = {read.subject.split(".")[2] async for read in bus.history.read(stream)}
         assert "gone" not in runs and "stays" in runs | {"stays" if stream == RESPONSES else ""}
-    assert Events(archive).store.search([b"gw.outcome.gone.", b'"run":"gone"']) == []
+    assert holding(Events(archive).store, [b"gw.outcome.gone.", b'"run":"gone"']) == []
     assert len(await judgements(bus, "stays")) == 6
     # Its name is free, and what comes under it again is another run's.
     await replays.done("gone")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import re
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
@@ -25,7 +26,7 @@ from groundwatch.errors import TransientError
 from groundwatch.runtime.delivery.history import LostFile
 from groundwatch.runtime.delivery.streams import Read
 from groundwatch.runtime.settings import ArchiveSettings
-from groundwatch.topology import CHANNELS, OUTCOMES, parse_subject
+from groundwatch.topology import OUTCOMES
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -331,7 +332,6 @@ def _places(
     parquet: pq.ParquetFile, group: Group, created: int, wanted: Subjects, first: int, last: int
 ) -> pa.Array:
     """Where in the row group something of these is, in the order of sequences."""
-    import pyarrow as pa
     import pyarrow.compute as pc
 
     names = ["sequence", "created", *wanted.columns]
@@ -341,13 +341,9 @@ def _places(
         pc.greater_equal(rows["sequence"], first),
         pc.less_equal(rows["sequence"], last),
     ]
-    if (may_have := wanted.may_have(rows)) is not None:
-        inside.append(may_have)
+    if (covered := wanted.covered(rows)) is not None:
+        inside.append(covered)
     places = pc.indices_nonzero(reduce(pc.and_, inside))
-    if len(places) and not wanted.told(rows.take(places)):
-        subjects = parquet.read_row_group(group.number, ["subject"], use_threads=False)["subject"]
-        covered = [bool(wanted.covering(one)) for one in subjects.take(places).to_pylist()]
-        places = places.filter(pa.array(covered, pa.bool_()))
     return places.take(pc.sort_indices(rows["sequence"].take(places)))
 
 
@@ -377,92 +373,39 @@ def _close(pieces: Iterator[list[Read]]) -> None:
         close()
 
 
-COLUMNS = ("run", "protocol", "key")
-"""Parts of subjects that have columns, beside the kind."""
-
-PARTS = {
-    channel.address.split(".")[1]: [part.strip("{}") for part in channel.address.split(".")[2:]]
-    for channel in CHANNELS
-}
-"""The parts of each kind of subject, behind the kind."""
-
-
-class Filter(msgspec.Struct, frozen=True, kw_only=True):
-    """One filter, and what columns say of all that it covers; `whole` where that says all of it."""
-
-    subject: str
-    columns: dict[str, str]
-    whole: bool
-
-    def covers(self, parts: Sequence[str]) -> bool:
-        wanted = self.subject.split(".")
-        for at, part in enumerate(wanted):
-            if part == ">":
-                return len(parts) > at
-            if at >= len(parts) or part not in ("*", parts[at]):
-                return False
-        return len(parts) == len(wanted)
-
-
 class Subjects:
-    """What any of several filters covers; everything, where there is none."""
+    """What any of several filters covers, as a stream takes them; everything, where there is none."""
 
     def __init__(self, subjects: Iterable[str]) -> None:
         wanted = list(subjects)
-        self._everything = not wanted or ">" in wanted
-        self._plain = frozenset(one for one in wanted if not _is_wild(one))
-        self._filters = [_filter(one) for one in wanted if _is_wild(one)]
-        self._keys = sorted({address.key for one in self._plain if (address := parse_subject(one))})
-        named = {name for one in self._filters for name in one.columns} | ({"key"} if self._plain else set())
-        self.columns = [] if self._everything else sorted({"kind", *named})
-        """What `may_have` must see of the rows."""
-        self._whole = not self._plain and all(one.whole for one in self._filters)
+        self.columns = ["subject"] if wanted and ">" not in wanted else []
+        """What `covered` must see of the rows."""
+        self._plain = frozenset(subject for subject in wanted if not _is_wild(subject))
+        self._wild = {subject: re.compile(_pattern(subject)) for subject in wanted if _is_wild(subject)}
 
     def covering(self, subject: str) -> list[str]:
         """Those of the filters that cover this subject."""
-        parts = subject.split(".")
-        found = [one.subject for one in self._filters if one.covers(parts)]
-        return [subject, *found] if subject in self._plain else found
+        wild = [name for name, pattern in self._wild.items() if pattern.fullmatch(subject)]
+        return [subject, *wild] if subject in self._plain else wild
 
-    def may_have(self, rows: pa.Table) -> pa.Array | None:
-        """Which of these rows may be wanted, None for all of them."""
+    def covered(self, rows: pa.Table) -> pa.Array | None:
+        """Which of these rows are wanted, None for all of them."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        if self._everything:
+        if not self.columns:
             return None
-        # A subject that is none of ours has no kind, and nothing but itself to go by.
-        conditions = [pc.equal(rows["kind"], "")]
-        if self._keys:
-            conditions.append(pc.is_in(rows["key"], pa.array(self._keys, pa.string())))
-        for one in self._filters:
-            if not one.columns:
-                return None
-            equal = [pc.equal(rows[name], value) for name, value in one.columns.items()]
-            conditions.append(reduce(pc.and_, equal))
-        return reduce(pc.or_, conditions)
-
-    def told(self, rows: pa.Table) -> bool:
-        """Whether all of these rows, which may be wanted, are wanted for sure."""
-        import pyarrow.compute as pc
-
-        return self._everything or (self._whole and not pc.any(pc.equal(rows["kind"], "")).as_py())
+        covered = pc.is_in(rows["subject"], pa.array(sorted(self._plain), pa.string()))
+        if self._wild:
+            wild = "|".join(pattern.pattern for pattern in self._wild.values())
+            covered = pc.or_(covered, pc.match_substring_regex(rows["subject"], f"^(?:{wild})$"))
+        return covered
 
 
 def _is_wild(subject: str) -> bool:
     return "*" in subject or ">" in subject
 
 
-def _filter(subject: str) -> Filter:
-    kind, *parts = subject.split(".")[1:] or [""]
-    if (names := PARTS.get(kind)) is None:
-        # Of no kind, or of several: every row has to be looked at.
-        return Filter(subject=subject, columns={}, whole=False)
-    columns, whole = {"kind": kind}, parts[-1:] == [">"] or len(parts) == len(names)
-    for name, part in zip(names, parts, strict=False):
-        if part not in ("*", ">"):
-            if name in COLUMNS:
-                columns[name] = part
-            else:
-                whole = False
-    return Filter(subject=subject, columns=columns, whole=whole)
+def _pattern(subject: str) -> str:
+    wild = {"*": "[^.]+", ">": ".+"}
+    return r"\.".join(wild.get(token, re.escape(token)) for token in subject.split("."))

@@ -4,7 +4,7 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import date
 from typing import Any
@@ -24,9 +24,6 @@ LONGEST = 300
 
 BETWEEN_CHECKPOINTS = 100
 """Files of the log that are read behind a checkpoint."""
-
-SEARCHED = 256
-"""Rows that are held in memory while a file is searched."""
 
 
 class File(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,31 +96,6 @@ class Store:
         for name in names:
             with suppress(FileNotFoundError):
                 self.files.delete_file(name)
-
-    def search(self, needles: Sequence[bytes]) -> list[str]:
-        """The files that hold one of these byte strings, in a name, in any value, or as they lie there.
-
-        Parquet is compressed, so its values are read and looked through; other files are as they are.
-        """
-        return [
-            name
-            for name in self.names()
-            if any(needle in name.encode() for needle in needles) or self._holds(name, needles)
-        ]
-
-    def _holds(self, name: str, needles: Sequence[bytes]) -> bool:
-        with self.files.open_input_file(name) as file:
-            if not name.endswith(".parquet"):
-                data = file.readall()
-                return any(needle in data for needle in needles)
-            for batch in pq.ParquetFile(file).iter_batches(SEARCHED):
-                rows = [list(row.values()) for row in batch.to_pylist()]
-                raw = [value for row in rows for value in row if isinstance(value, bytes)]
-                texts = [[value for value in row if not isinstance(value, bytes)] for row in rows]
-                whole = b"\0".join((msgspec.json.encode(texts), *raw))
-                if any(needle in whole for needle in needles):
-                    return True
-        return False
 
     @contextmanager
     def open(self, file: File) -> Iterator[pa.NativeFile]:

@@ -32,6 +32,7 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
+from groundwatch.addresses import shown_address
 from groundwatch.archive.store import File, LostFileError, Store, plain_errors
 from groundwatch.errors import TransientError, UsageError
 from groundwatch.keys import digest
@@ -410,7 +411,8 @@ class ArchiveTable(Generic[R]):
     ) -> None:
         """`url` is the archive's. Raises `SettingsError` for an address that cannot be."""
         self.store = Store(url, options, folder=self.spec.name)
-        self.url = self.store.url
+        self.url = shown_address(url)
+        """The archive's address as it may be shown."""
         self._merge_files = merge_files
         self._file_bytes = file_bytes
         self._erased: list[ErasedRows] = []
@@ -515,7 +517,7 @@ class ArchiveTable(Generic[R]):
         before = time.time() - GRACE_HOURS * 3_600.0
         if any(info.mtime_ns < before * 1e9 for info in self.store.infos()):
             raise UsageError(
-                f"the log of the archive's table at {self.url} is gone, and its files are there: put the "
+                f"the log of the archive's table at {self.store.url} is gone, and its files are there: put the "
                 "folder _delta_log back from the backup"
             )
 
