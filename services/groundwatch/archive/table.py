@@ -517,8 +517,8 @@ class ArchiveTable(Generic[R]):
         before = time.time() - GRACE_HOURS * 3_600.0
         if any(info.mtime_ns < before * 1e9 for info in self.store.infos()):
             raise UsageError(
-                f"the log of the archive's table at {self.store.url} is gone, and its files are there: put the "
-                "folder _delta_log back from the backup"
+                f"the log of the archive's table at {self.store.url} is gone, and its files are there: put "
+                "the folder _delta_log back from the backup"
             )
 
     def damaged(self) -> Iterator[LostFileError]:
