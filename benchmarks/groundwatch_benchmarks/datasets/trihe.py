@@ -26,13 +26,14 @@ from groundwatch.models.openai.models import ChatModel
 from groundwatch.models.settings import ChatSettings
 from groundwatch.protocols.method import CommandResult, Progress
 from groundwatch.protocols.prompts import Form, Step, load, marked, quoted, read_reply
-from groundwatch.protocols.published import ImageGraph, json_images, read_scene_graphs
+from groundwatch.protocols.published import json_images
 from groundwatch.protocols.trihe.files import Asked, read_benchmark
 from groundwatch.protocols.triplets import Triplet
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.settings.gateway import IntakeSettings
 from groundwatch.runtime.stores.images import check_image
 from groundwatch.section import in_words
+from groundwatch_benchmarks.datasets.scene_graphs import ImageGraph, read_scene_graphs
 
 PROMPTS = "groundwatch.protocols.trihe"
 QUESTIONS = 10

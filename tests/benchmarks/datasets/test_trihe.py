@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groundwatch.protocols.prompts import read_reply
-from groundwatch.protocols.published import ImageGraph, Thing
 from groundwatch.protocols.trihe.files import Asked, read_benchmark, read_triplets
+from groundwatch_benchmarks.datasets.scene_graphs import ImageGraph, Thing
 from groundwatch_benchmarks.datasets.trihe import (
     benchmark_entry,
     question_step,
