@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,6 +30,17 @@ def test_imports_keep_the_contracts(capsys, monkeypatch):
     assert not report.could_not_run
     assert report.kept_count == 4
     assert report.module_count >= len([path for path in FILES if path.name != "__init__.py"])
+
+
+def test_the_page_shows_the_floors():
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    layers = contracts[0]["layers"]
+    rows = []
+    for floor, layer in zip(range(len(layers), 0, -1), layers, strict=True):
+        names = ", ".join(f"`{name.strip()}`" for name in re.split("[|:]", layer))
+        rows.append(f"| {floor} | {names}{': none imports another' if '|' in layer else ''} |")
+    page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    assert "\n".join(["| floor | packages |", "| --- | --- |", *rows, ""]) in page
 
 
 BY_NAME = {
