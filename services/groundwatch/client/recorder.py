@@ -125,32 +125,23 @@ class Recorder:
 
     def take(self, size: int, read: Any, arguments: tuple[Any, ...]) -> None:
         """Hand over what `read(*arguments)` makes a `Line` of, in the sending thread; or count it as lost."""
-        try:
-            if self._ready() and self.buffer.put(size, read, arguments) and self._worker is None:
-                self._start()
-        except Exception:
-            self.lose("bug")
+        self._do(lambda: self.buffer.put(size, read, arguments))
 
     def take_reserved(self, buffer: Buffer, size: int, read: Any, arguments: tuple[Any, ...]) -> None:
         """The same for what has its room in `buffer` already; nothing where that is another process's."""
-        try:
-            if not self._ready() or buffer is not self.buffer:
-                return
-            buffer.put_reserved(size, read, arguments)
-            if self._worker is None:
-                self._start()
-        except Exception:
-            self.lose("bug")
+        self._do(lambda: buffer is self.buffer and buffer.put_reserved(size, read, arguments))
 
     def lose(self, reason: str) -> None:
         """Count one response that cannot be sent."""
+        self._do(lambda: self.buffer.lose(reason))
+
+    def _do(self, work: Callable[[], bool | None]) -> None:
+        """Whatever fails, the caller goes on."""
         try:
-            if self._ready():
-                self.buffer.lose(reason)
-                if self._worker is None:
-                    self._start()
+            if self._ready() and work() is not False and self._worker is None:
+                self._start()
         except Exception:
-            return
+            self.buffer.lose("bug")
 
     def _ready(self) -> bool:
         if self._pid != os.getpid():

@@ -71,19 +71,16 @@ class Buffer:
     def put(self, size: int, read: Read, arguments: tuple[Any, ...]) -> bool:
         """Take an entry, or count it as lost."""
         size += OVERHEAD
-        with self._lock:
-            if self._reserved - self._released + size > self._max_bytes:
-                self._lost["full"] = self._lost.get("full", 0) + 1
-                return False
-            self._reserved += size
-            self._entries.append((size, read, arguments))
-            self.put_in += 1
-            return True
+        if not self.reserve(size):
+            self.lose("full")
+            return False
+        return self.put_reserved(size, read, arguments)
 
-    def put_reserved(self, size: int, read: Read, arguments: tuple[Any, ...]) -> None:
+    def put_reserved(self, size: int, read: Read, arguments: tuple[Any, ...]) -> bool:
         with self._lock:
             self._entries.append((size, read, arguments))
             self.put_in += 1
+        return True
 
     def lose(self, reason: str, number: int = 1) -> None:
         with self._lock:
