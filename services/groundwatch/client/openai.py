@@ -11,7 +11,7 @@ import functools
 import inspect
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -95,10 +95,13 @@ def exchange_line(
 ) -> Line | None:
     """None for a call without an answer. Raises `CannotSend` for what cannot be read.
 
-    Request and response are decoded, or the bytes of their bodies.
+    Request and response are decoded, or the bytes of their bodies; of a stream in pieces: one that was left
+    early has the tag `finish_reason` for it.
     """
     from groundwatch.conversations.openai import read_exchange
 
+    if isinstance(response, list):
+        response = b"".join(response)
     return conversation_line(recorder, read_exchange(request, response, at=at), tags, name)
 
 
@@ -107,18 +110,6 @@ def parsed_line(
 ) -> Line | None:
     """The same for a result that was packed."""
     return exchange_line(recorder, request, unpacked(result), tags, name, at)
-
-
-def stream_line(
-    recorder: Recorder,
-    request: dict[str, Any],
-    chunks: Sequence[bytes],
-    tags: Mapping[str, str],
-    name: str,
-    at: float,
-) -> Line | None:
-    """The same for the bytes of a stream; one that was left early has the tag `finish_reason` for it."""
-    return exchange_line(recorder, request, b"".join(chunks), tags, name, at)
 
 
 def call_line(recorder: Recorder, record: dict[str, Any], tags: Mapping[str, str], name: str) -> Line | None:
@@ -342,7 +333,7 @@ class Capture:
             return
         name = self._recorder.new_id()
         arguments = (self._recorder, self._request, self._chunks, self._tags, name, time.time())
-        self._recorder.take_reserved(self._buffer, self._held, stream_line, arguments)
+        self._recorder.take_reserved(self._buffer, self._held, exchange_line, arguments)
 
     def __del__(self) -> None:
         with contextlib.suppress(Exception):
