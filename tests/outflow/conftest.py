@@ -7,10 +7,8 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-import grpc
 import pytest
-from opentelemetry.proto.collector.logs.v1.logs_service_pb2_grpc import add_LogsServiceServicer_to_server
-from tests.support.receivers import GrpcTarget, HttpTarget, listening
+from tests.support.receivers import HttpTarget, listening
 
 from groundwatch.events import (
     AlarmRaised,
@@ -50,13 +48,10 @@ async def http_target() -> AsyncIterator[HttpTarget]:
 
 
 @pytest.fixture
-async def grpc_target() -> AsyncIterator[GrpcTarget]:
-    target, server = GrpcTarget(), grpc.aio.server()
-    add_LogsServiceServicer_to_server(target, server)
-    target.url = f"http://127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
-    await server.start()
-    yield target
-    await server.stop(None)
+async def other_target() -> AsyncIterator[HttpTarget]:
+    target = HttpTarget()
+    async with listening(target):
+        yield target
 
 
 def outcome(name: str, **changes: Any) -> ResponseScored:

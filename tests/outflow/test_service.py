@@ -7,9 +7,7 @@ import gzip
 import socket
 from typing import Any
 
-import grpc
 import pytest
-from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 from starlette.responses import Response
 from tests.outflow.conftest import FAST, KEY, SPAN, TRACE, alarm, outcome, publish, unscored
 from tests.runtime.conftest import eventually
@@ -190,56 +188,20 @@ async def test_a_receiver_with_an_endless_answer(outflow, bus) -> None:
 
 
 async def test_a_restart_goes_on_where_it_was_and_a_new_receiver_begins_now(
-    outflow, bus, http_target, grpc_target
+    outflow, bus, http_target, other_target
 ) -> None:
     first = await outflow(it=collector(http_target.url))
     await publish(bus, outcome("before"))
     await eventually(first.done)
     await first.service.drain(10)
     await publish(bus, outcome("between"))
-    second = await outflow(it=collector(http_target.url), new={"kind": "otlp-grpc", "url": grpc_target.url})
+    second = await outflow(it=collector(http_target.url), new=collector(other_target.url))
     await publish(bus, outcome("after"))
     await eventually(second.done)
     await eventually(lambda: second.done("new"))
     names = [attributes_of(one)["gen_ai.response.id"] for one in http_target.records]
     assert names == ["before", "between", "after"]
-    assert [attributes_of(one)["gen_ai.response.id"] for one in grpc_target.records] == ["after"]
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        grpc.StatusCode.UNAVAILABLE,
-        grpc.StatusCode.RESOURCE_EXHAUSTED,
-        grpc.StatusCode.UNAUTHENTICATED,
-        grpc.StatusCode.INTERNAL,
-        "hang",
-    ],
-)
-async def test_faults_of_grpc_pass(outflow, bus, grpc_target, answer: Any) -> None:
-    grpc_target.answers = [answer, None]
-    told = await outflow(it={"kind": "otlp-grpc", "url": grpc_target.url, "timeout": 2.0})
-    await publish(bus, outcome("a"), outcome("b"))
-    await eventually(told.done, within=30)
-    assert len({attributes_of(one)["groundwatch.evaluation.id"] for one in grpc_target.records}) == 2
-    assert not await letters(bus)
-
-
-async def test_grpc_refuses_and_takes_in_part(outflow, bus, grpc_target) -> None:
-    grpc_target.answers = [grpc.StatusCode.INVALID_ARGUMENT]
-    told = await outflow(it={"kind": "otlp-grpc", "url": grpc_target.url})
-    await publish(bus, outcome("a"))
-    await eventually(told.done)
-    (letter,) = await letters(bus)
-    assert "INVALID_ARGUMENT: told to" in letter.reason
-    rejected = ExportLogsServiceResponse()
-    rejected.partial_success.rejected_log_records = 1
-    rejected.partial_success.error_message = "too old"
-    grpc_target.answers = [rejected]
-    await publish(bus, outcome("b"))
-    await eventually(told.done)
-    assert "too old" in (await letters(bus))[1].reason
-    assert told.count("refused") == 2 and told.count("sent") == 0
+    assert [attributes_of(one)["gen_ai.response.id"] for one in other_target.records] == ["after"]
 
 
 async def test_a_judged_span_is_the_parent_of_its_evaluation(outflow, bus, http_target, monkeypatch) -> None:

@@ -9,12 +9,9 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-import grpc
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
     ExportLogsServiceRequest,
-    ExportLogsServiceResponse,
 )
-from opentelemetry.proto.collector.logs.v1.logs_service_pb2_grpc import LogsServiceServicer
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -68,30 +65,6 @@ class HttpTarget:
                 )
             )
         ]
-
-
-class GrpcTarget(LogsServiceServicer):
-    """A collector by gRPC. `answers` are status codes or replies, in turn; None: all is well."""
-
-    def __init__(self) -> None:
-        self.requests: list[ExportLogsServiceRequest] = []
-        self.metadata: list[dict[str, Any]] = []
-        self.answers: list[Any] = [None]
-        self.url = ""
-
-    async def Export(self, request: Any, context: Any) -> ExportLogsServiceResponse:  # noqa: N802
-        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        if answer == "hang":
-            await asyncio.sleep(60)
-        if isinstance(answer, grpc.StatusCode):
-            await context.abort(answer, "told to")
-        self.requests.append(request)
-        self.metadata.append(dict(context.invocation_metadata()))
-        return answer or ExportLogsServiceResponse()
-
-    @property
-    def records(self) -> list[LogRecord]:
-        return [record for request in self.requests for record in records_of(request)]
 
 
 def records_of(request: ExportLogsServiceRequest) -> list[LogRecord]:

@@ -4,15 +4,14 @@ from typing import Any
 
 from groundwatch.outflow.receivers.base import Receiver
 from groundwatch.outflow.receivers.langfuse import LangfuseReceiver
-from groundwatch.outflow.receivers.otlp import OtlpGrpcReceiver, OtlpHttpReceiver
+from groundwatch.outflow.receivers.otlp import OtlpReceiver
 from groundwatch.outflow.receivers.phoenix import PhoenixReceiver
 from groundwatch.outflow.receivers.webhook import WebhookReceiver
 from groundwatch.runtime.settings.outflow import ReceiverSettings
 from groundwatch.runtime.telemetry.metrics import Metrics
 
 KINDS: dict[str, type[Receiver[Any]]] = {
-    "otlp-http": OtlpHttpReceiver,
-    "otlp-grpc": OtlpGrpcReceiver,
+    "otlp-http": OtlpReceiver,
     "langfuse": LangfuseReceiver,
     "phoenix": PhoenixReceiver,
     "webhook": WebhookReceiver,

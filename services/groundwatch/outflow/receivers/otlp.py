@@ -1,64 +1,38 @@
-"""A collector: each outcome is an event `gen_ai.evaluation.result`, an OTLP log record, over HTTP or gRPC.
+"""A collector: each outcome is an event `gen_ai.evaluation.result`, an OTLP log record, over HTTP.
 
 Its trace and span id are those of the judged span, as the GenAI conventions have it; where the response came
 in another way, `gen_ai.response.id` tells which it is.
 """
 
-import asyncio
 import gzip
 from collections.abc import Mapping
-from pathlib import Path
-from urllib.parse import urlsplit
 
-import grpc
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
     ExportLogsServiceRequest,
     ExportLogsServiceResponse,
 )
-from opentelemetry.proto.collector.logs.v1.logs_service_pb2_grpc import LogsServiceStub
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.logs.v1.logs_pb2 import SEVERITY_NUMBER_INFO, LogRecord
 
 import groundwatch
-from groundwatch.errors import SettingsError, TransientError
+from groundwatch.errors import SettingsError
 from groundwatch.events import ResponseScored
-from groundwatch.models.asking import CallKind, Fault
+from groundwatch.models.asking import Fault
 from groundwatch.outflow.evaluations import Evaluation, evaluation_of
 from groundwatch.outflow.receivers.base import (
     DETAIL,
     HttpReceiver,
-    Receiver,
     Refusal,
     below,
     headers,
     read_secret,
-    tls,
 )
 from groundwatch.runtime.settings.outflow import ReceiverSettings
 from groundwatch.runtime.telemetry.logs import logger
-from groundwatch.runtime.telemetry.metrics import Metrics
 
 EVENT = "gen_ai.evaluation.result"
 PATH = "/v1/logs"
-
-_PASSING = (
-    grpc.StatusCode.CANCELLED,
-    grpc.StatusCode.DEADLINE_EXCEEDED,
-    grpc.StatusCode.ABORTED,
-    grpc.StatusCode.OUT_OF_RANGE,
-    grpc.StatusCode.UNAVAILABLE,
-    grpc.StatusCode.DATA_LOSS,
-    grpc.StatusCode.RESOURCE_EXHAUSTED,
-    grpc.StatusCode.INTERNAL,
-    grpc.StatusCode.UNKNOWN,
-)
-_OPERATORS = (
-    grpc.StatusCode.UNAUTHENTICATED,
-    grpc.StatusCode.PERMISSION_DENIED,
-    grpc.StatusCode.UNIMPLEMENTED,
-    grpc.StatusCode.NOT_FOUND,
-)
 
 
 def request_of(outcomes: list[ResponseScored], settings: ReceiverSettings) -> ExportLogsServiceRequest:
@@ -114,25 +88,10 @@ def _attributes(values: Mapping[str, str | float]) -> list[KeyValue]:
     ]
 
 
-class _Collector(Receiver[ResponseScored]):
-    most = 64
-
-    def _accepted(self, response: ExportLogsServiceResponse, number: int) -> int | Refusal:
-        """Nothing may be sent again that a collector took in part: what it took would be there twice."""
-        partial = response.partial_success
-        rejected = min(max(0, partial.rejected_log_records), number)
-        why = " ".join(partial.error_message.split())[:DETAIL]
-        if rejected == number:
-            return Refusal(why or "rejected")
-        if rejected:
-            logger.error("receiver.refused_some", receiver=self.name, events=rejected, of=number, why=why)
-        elif why:
-            logger.warning("receiver.warns", receiver=self.name, why=why)
-        return number - rejected
-
-
-class OtlpHttpReceiver(_Collector, HttpReceiver[ResponseScored]):
+class OtlpReceiver(HttpReceiver[ResponseScored]):
     """By HTTP with protobuf; its address is the collector's, with or without /v1/logs."""
+
+    most = 64
 
     async def _tell(self, events: list[ResponseScored]) -> int | Refusal | Fault:
         try:
@@ -150,63 +109,15 @@ class OtlpHttpReceiver(_Collector, HttpReceiver[ResponseScored]):
             # It said 200. Some answer in JSON, or with nothing at all.
             return len(events)
 
-
-class OtlpGrpcReceiver(_Collector):
-    """By gRPC; with https:// over TLS."""
-
-    def __init__(self, name: str, settings: ReceiverSettings, metrics: Metrics) -> None:
-        super().__init__(name, settings, metrics)
-        self._stub: LogsServiceStub | None = None
-        self._channel: grpc.aio.Channel | None = None
-        tls(name, settings)
-
-    async def close(self) -> None:
-        if self._channel is not None:
-            await self._channel.close()
-
-    def _connected(self) -> LogsServiceStub:
-        if self._stub is None:
-            at = urlsplit(self.settings.url)
-            target = at.netloc if at.port else f"{at.netloc}:{443 if at.scheme == 'https' else 4317}"
-            if at.scheme == "https":
-                ca = self.settings.tls_ca
-                trusted = grpc.ssl_channel_credentials(Path(ca).read_bytes() if ca else None)
-                self._channel = grpc.aio.secure_channel(target, trusted)
-            else:
-                self._channel = grpc.aio.insecure_channel(target)
-            self._stub = LogsServiceStub(self._channel)  # type: ignore[no-untyped-call]
-        return self._stub
-
-    async def _tell(self, events: list[ResponseScored]) -> int | Refusal | Fault:
-        try:
-            given = headers(self.name, read_secret(self.name, self.settings))
-            stub = self._connected()
-        except (SettingsError, OSError, ValueError) as error:
-            return self._misconfigured(str(error))
-        request = request_of(events, self.settings)
-        try:
-            async with asyncio.timeout(self.settings.timeout):
-                response = await stub.Export(
-                    request, metadata=tuple(given.items()), timeout=self.settings.timeout
-                )
-        except TimeoutError:
-            return self._late()
-        except grpc.aio.AioRpcError as error:
-            return self._fault(error)
-        return self._accepted(response, len(events))
-
-    def _fault(self, error: grpc.aio.AioRpcError) -> Fault | Refusal:
-        code = error.code()
-        said = " ".join((error.details() or "").split())[:DETAIL]
-        message = f"{self._whom} answered {code.name}: {said}"
-        if code is grpc.StatusCode.UNAVAILABLE:
-            return self._unreachable(said, away=True)
-        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-            return self._late()
-        if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
-            return self._rate_limited(message, None)
-        if code in _OPERATORS:
-            return self._misconfigured(message)
-        if code in _PASSING:
-            return Fault(kind=CallKind.SERVER_ERROR, error=TransientError(message), passes=True)
-        return Refusal(f"{code.name}: {said}")
+    def _accepted(self, response: ExportLogsServiceResponse, number: int) -> int | Refusal:
+        """Nothing may be sent again that a collector took in part: what it took would be there twice."""
+        partial = response.partial_success
+        rejected = min(max(0, partial.rejected_log_records), number)
+        why = " ".join(partial.error_message.split())[:DETAIL]
+        if rejected == number:
+            return Refusal(why or "rejected")
+        if rejected:
+            logger.error("receiver.refused_some", receiver=self.name, events=rejected, of=number, why=why)
+        elif why:
+            logger.warning("receiver.warns", receiver=self.name, why=why)
+        return number - rejected

@@ -18,7 +18,7 @@ def _name(name: str) -> str:
 
 
 ReceiverName = Annotated[str, AfterValidator(_name)]
-Kind = Literal["otlp-http", "otlp-grpc", "langfuse", "phoenix", "webhook"]
+Kind = Literal["otlp-http", "langfuse", "phoenix", "webhook"]
 
 SIGNED = ("langfuse", "webhook")
 """Kinds that need a secret."""
