@@ -107,7 +107,7 @@ _FENCE = re.compile(
     r"^[ \t>]{0,40}+(?:(?:[-*+]|\d{1,4}+[.)])[ \t]++)?+(`{3,40}+|~{3,40}+)[ \t]*+([^\s`]*+)[^\n`]*+$", re.M
 )
 _FORMULAS = {"\\[": "\\]", "\\(": "\\)", "$$": "$$"}
-_FORMULA = re.compile(r"\\[\[(]|\$\$|(?<![\w$\\])\$(?![\s\d$])[^$\n]{1,200}+(?<=\S)\$(?![\w$])")
+_FORMULA = re.compile(r"(?=[\\$])(?:\\[\[(]|\$\$|(?<![\w$\\])\$(?![\s\d$])[^$\n]{1,200}+(?<=\S)\$(?![\w$]))")
 LONGEST_FORMULA = 1_000
 """Characters between the marks of a formula; what is longer is none."""
 # What is struck out, pictures, and where links lead to.
