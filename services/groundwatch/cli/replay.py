@@ -257,8 +257,8 @@ def _show_plan(plan: Plan) -> None:
     if plan.measured_on:
         how = f"as measured on {plan.measured_on:,} outcomes of run {plan.source}; other judges differ"
         table.add_row(f"{plan.calls:,}", f"calls to judges, {how}")
-        if plan.calls and plan.looked_up:
-            table.add_row("", _of_cache(plan))
+        if plan.calls:
+            table.add_row("", "at most: what the judgement cache knows is not asked again")
         table.add_row(f"{plan.input_tokens:,}", "tokens read")
         table.add_row(f"{plan.output_tokens:,}", "tokens written")
         table.add_row(f"${plan.cost:,.2f}", "cost")
@@ -266,15 +266,6 @@ def _show_plan(plan: Plan) -> None:
     else:
         table.add_row("?", f"run {plan.source} has no judged outcome to measure cost and time on")
     Console().print(table)
-
-
-def _of_cache(plan: Plan) -> str:
-    if not plan.cached:
-        return f"at most; the judgement cache holds nothing of {plan.looked_up:,} that were looked up"
-    return (
-        f"at most: the judgement cache holds something of {plan.cached:,} in {plan.looked_up:,} responses "
-        "that were looked up, and the same judge is not asked again"
-    )
 
 
 def export(

@@ -18,7 +18,6 @@ from groundwatch.events import (
     UNDECODABLE,
     ClaimsExtracted,
     OutcomeKind,
-    ResponseRecorded,
     ResponseScored,
     Usage,
 )
@@ -28,16 +27,12 @@ from groundwatch.replay.writing import Choosing, Item
 from groundwatch.runtime.delivery.history import History
 from groundwatch.runtime.delivery.partitioned import JoinedHistory
 from groundwatch.runtime.delivery.streams import SKIPPED, position_of
-from groundwatch.runtime.stores.cache import keys_in_reach
 from groundwatch.times import shown_moment
-from groundwatch.topology import BUCKETS, CACHE_BUCKET, HEADER_OUTCOME, OUTCOMES, RESPONSES, run_subjects
+from groundwatch.topology import HEADER_OUTCOME, OUTCOMES, RESPONSES, run_subjects
 from groundwatch.topology.partitions import streams_of_kind, subjects_in
 
 LATE = 3_600.0
 """Seconds after which no response recorded earlier comes into the stream any more: intake takes seconds."""
-
-LOOKED_UP = 200
-"""Responses that are looked up in the judgement cache."""
 
 SAMPLE = 2_000
 """Outcomes of live traffic that the cost of a judgement is measured on."""
@@ -82,8 +77,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     `calls`, tokens, `cost` (US dollars) and `seconds` are what the source's judges took for as many
     judgements, measured on `measured_on` outcomes; None where nothing could be measured. Other judges cost
-    something else. They are upper bounds: what the judgement cache knows is not asked again. Of `looked_up`
-    responses, a sample, it holds something for `cached`; only the same judge's word of the same input counts.
+    something else. They are upper bounds: what the judgement cache knows is not asked again.
     """
 
     run: str
@@ -104,8 +98,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     output_tokens: int | None
     cost: float | None
     seconds: float | None
-    looked_up: int = 0
-    cached: int = 0
 
 
 async def find_stretch(history: History, spec: Spec) -> Stretch:
@@ -153,13 +145,8 @@ async def _find_in(history: History, spec: Spec, stream: str, subjects: str) -> 
     return Stretch(first, last)
 
 
-async def plan(
-    history: History, spec: Spec, stretch: Stretch, *, looking_up: bool = False
-) -> tuple[Plan, Spec]:
-    """Read the stretch once and count; the spec comes back with the bound that makes its sample exact.
-
-    With `looking_up` it says too what the judgement cache holds of a sample.
-    """
+async def plan(history: History, spec: Spec, stretch: Stretch) -> tuple[Plan, Spec]:
+    """Read the stretch once and count; the spec comes back with the bound that makes its sample exact."""
     choosing = Choosing(msgspec.structs.replace(spec, below=0))
     hashes: dict[str, int] = {}
     counted = _Counted()
@@ -173,40 +160,16 @@ async def plan(
             counted.read += chosen.events
             counted.chains += chosen.chains
             for item in chosen.items:
-                rank = choosing.selection.hash(item.key)
-                counted.add(item, rank)
+                counted.add(item)
                 if spec.sample:
-                    hashes[item.key] = rank
+                    hashes[item.key] = choosing.selection.hash(item.key)
     except TransientError as error:
         raise UsageError(f"the server went away while counting ({error}): try again") from error
     if spec.sample and len(hashes) > spec.sample:
         lowest = heapq.nsmallest(spec.sample + 1, hashes.values())
         spec = msgspec.structs.replace(spec, below=lowest[-1])
         counted.keep({key for key, number in hashes.items() if number < spec.below})
-    cost = await measure(history, spec)
-    planned = counted.plan(spec, cost)
-    if looking_up:
-        looked_up, cached = await _look_up(history, counted.some())
-        planned = msgspec.structs.replace(planned, looked_up=looked_up, cached=cached)
-    return planned, spec
-
-
-async def _look_up(history: History, responses: list[ResponseRecorded]) -> tuple[int, int]:
-    """How many of these were looked up in the judgement cache, and for how many it holds something."""
-    bucket = next(one for one in BUCKETS if one.name == CACHE_BUCKET)
-    looked_up = cached = 0
-    for response in responses:
-        patterns = [f"$KV.{bucket.name}.{keys}" for keys in keys_in_reach(response)]
-        try:
-            states = [
-                (await history.js.stream_info(bucket.stream, subjects_filter=one)).state for one in patterns
-            ]
-        except (nats.errors.Error, nats.js.errors.Error):
-            # The cache is away: then judges are asked, and the upper bound is what it will be.
-            break
-        looked_up += 1
-        cached += any(state.subjects for state in states)
-    return looked_up, cached
+    return counted.plan(spec, await measure(history, spec)), spec
 
 
 async def measure(history: History, spec: Spec) -> Cost:
@@ -253,25 +216,15 @@ class _Counted:
     def __init__(self) -> None:
         self.read = self.chains = 0
         self._items: dict[str, list[tuple[str, float, bool, Usage]]] = {}
-        self._some: dict[str, tuple[int, ResponseRecorded]] = {}
 
-    def add(self, item: Item, rank: int) -> None:
+    def add(self, item: Item) -> None:
         spent = item.event.usage if isinstance(item.event, ClaimsExtracted) else Usage()
         declined = item.protocol in item.response.declined
         told = (item.protocol, item.response.recorded_at, declined, spent)
         self._items.setdefault(item.key, []).append(told)
-        if not declined and item.key not in self._some:
-            self._some[item.key] = (rank, item.response)
-            if len(self._some) > 2 * LOOKED_UP:
-                self._some = dict(heapq.nsmallest(LOOKED_UP, self._some.items(), key=_rank))
-
-    def some(self) -> list[ResponseRecorded]:
-        """Responses to be judged, at most `LOOKED_UP`, chosen as a sample is."""
-        return [response for _, (_, response) in heapq.nsmallest(LOOKED_UP, self._some.items(), key=_rank)]
 
     def keep(self, keys: set[str]) -> None:
         self._items = {key: items for key, items in self._items.items() if key in keys}
-        self._some = {key: one for key, one in self._some.items() if key in keys}
 
     def plan(self, spec: Spec, cost: Cost) -> Plan:
         pairs = list(chain.from_iterable(self._items.values()))
@@ -315,10 +268,6 @@ class _Counted:
 def _in_order(times: list[float], history: History) -> list[float]:
     """Partitions are read one after the other."""
     return sorted(times) if history.partitions > 1 else times
-
-
-def _rank(item: tuple[str, tuple[int, ResponseRecorded]]) -> tuple[int, str]:
-    return item[1][0], item[0]
 
 
 def _gone(spec: Spec, why: str) -> UsageError:

@@ -39,7 +39,7 @@ async def dry_run(bus: Bus, spec: Spec) -> Plan:
     spec.check()
     await _free(await Runs.open(bus.js), spec.run)
     stretch = await find_stretch(bus.history, spec)
-    return (await plan(bus.history, spec, stretch, looking_up=True))[0]
+    return (await plan(bus.history, spec, stretch))[0]
 
 
 async def begin(bus: Bus, settings: Settings, spec: Spec) -> Run:

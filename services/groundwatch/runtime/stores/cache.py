@@ -287,12 +287,6 @@ def keys_of(response: ResponseRecorded) -> str:
     return f"*.{_content(response)[:_TOKEN]}.>"
 
 
-def keys_in_reach(response: ResponseRecorded) -> tuple[str, str]:
-    """Match the keys of what a judge of this tenant can be served of a response: its own, and shared ones."""
-    token = _content(response)[:_TOKEN]
-    return f"{scope_of(response.tenant)}.{token}.>", f"{SHARED}.{token}.>"
-
-
 def _content(response: ResponseRecorded) -> str:
     return digest(_text(seen(response)))
 
