@@ -111,7 +111,7 @@ def test_what_is_merged_replaced_and_erased_is_found_once_or_not_at_all(archive)
 
 
 def test_words_of_a_large_archive_are_looked_for_from_the_newest_on(archive, monkeypatch):
-    monkeypatch.setattr("groundwatch.archive.word_search.WORDS_SECONDS", 0.0)
+    monkeypatch.setattr("groundwatch.archive.answers.WORDS_SECONDS", 0.0)
     random = Random(3)
     events = unique(random_outcome(random, number) for number in range(400))
     put(archive, events)
