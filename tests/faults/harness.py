@@ -70,7 +70,7 @@ class System:
         self._wait = wait
         self._ports: dict[str, int] = {}
         self.environment = {
-            "PYTHONPATH": os.pathsep.join(filter(None, (*sys.path[:1], *_own_paths()))),
+            "PYTHONPATH": os.pathsep.join(_own_paths()),
             "FAULT_ACK_WAIT": str(ACK_WAIT),
             "FAULT_ENGINES": engines,
             "GROUNDWATCH_NATS__URL": self.url,
@@ -231,9 +231,10 @@ class System:
 
 
 def _own_paths() -> list[str]:
+    """Of the tests and of the product."""
     import groundwatch
 
-    return [str(Path(groundwatch.__file__).parents[1])]
+    return [str(Path(__file__).parents[2]), str(Path(groundwatch.__file__).parents[1])]
 
 
 @contextlib.contextmanager
