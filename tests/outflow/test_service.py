@@ -8,6 +8,7 @@ import socket
 from typing import Any
 
 import pytest
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 from starlette.responses import Response
 from tests.outflow.conftest import FAST, KEY, SPAN, TRACE, alarm, outcome, publish, unscored
 from tests.runtime.conftest import eventually
@@ -202,6 +203,18 @@ async def test_a_restart_goes_on_where_it_was_and_a_new_receiver_begins_now(
     names = [attributes_of(one)["gen_ai.response.id"] for one in http_target.records]
     assert names == ["before", "between", "after"]
     assert [attributes_of(one)["gen_ai.response.id"] for one in other_target.records] == ["after"]
+
+
+async def test_what_a_collector_takes_in_part_is_not_sent_again(outflow, bus, http_target) -> None:
+    rejected = ExportLogsServiceResponse()
+    rejected.partial_success.rejected_log_records = 1
+    rejected.partial_success.error_message = "too old"
+    http_target.answers = [lambda body: Response(rejected.SerializeToString()), 200]
+    told = await outflow(it=collector(http_target.url))
+    await publish(bus, outcome("a"))
+    await eventually(told.done)
+    (letter,) = await letters(bus)
+    assert "too old" in letter.reason and len(http_target.records) == 1
 
 
 async def test_a_judged_span_is_the_parent_of_its_evaluation(outflow, bus, http_target, monkeypatch) -> None:
