@@ -10,7 +10,7 @@ import pytest
 from groundwatch.keys import response_key
 from groundwatch.protocols.people import read_annotators
 from groundwatch.reviews.opinions import Opinions
-from groundwatch.reviews.queues import Answers, Frame, Frames, Item, Items, Queues, QueueSpec
+from groundwatch.reviews.queues import AnswerCount, Frame, Frames, Item, Items, Queues, QueueSpec
 from groundwatch.runtime.delivery.bus import Bus
 
 MAT = "There is a mat."
@@ -191,7 +191,7 @@ async def test_a_tenant_sees_and_touches_its_own_items_alone(reviewing, bus, tmp
             assert told.status_code == 404
     shown = (await http.get("/v1/queues/q", headers=acme)).json()
     assert shown["progress"]["items"] == 2 and "frame" not in shown
-    frame = Frame(queue="q", drawn=9876, answers={("m", "", "p", "f", "all"): Answers(number=8765)})
+    frame = Frame(queue="q", drawn=9876, answers={("m", "", "p", "f", "all"): AnswerCount(number=8765)})
     await Frames(bus).save(frame, 0)
     for who, said in ((everybody, True), (acme, False)):
         page = (await http.get("/queues/q", headers=who)).text
