@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, TypeVar
 
 from groundwatch.errors import (
     GroundwatchError,
@@ -20,7 +20,7 @@ from groundwatch.models.embeddings import SentenceEmbedder, embedder
 from groundwatch.models.replies import Image
 from groundwatch.models.settings import ChatSettings
 from groundwatch.orientation import upright_file
-from groundwatch.protocols.base import EvaluationProtocol, Stage
+from groundwatch.protocols.base import EvaluationProtocol, Stage, load
 
 if TYPE_CHECKING:
     from groundwatch.models.openai.models import ChatModel
@@ -133,6 +133,14 @@ def llm_of(stage: str, engine: str, llm: ChatSettings | None) -> ChatSettings:
 
 def unknown_engine(stage: str, engine: str, known: str) -> SettingsError:
     return SettingsError(f"setting '{stage}.engine': no engine '{engine}'; known are {known}")
+
+
+def own_engine(stage: str, reference: str) -> Any:
+    """An engine of the user's own, a class by "module:attribute". Raises `SettingsError`."""
+    try:
+        return load(reference)()
+    except (UsageError, TypeError) as error:
+        raise SettingsError(f"setting '{stage}.engine': {error}") from error
 
 
 def embedder_of(stage: str, folder: str) -> SentenceEmbedder:

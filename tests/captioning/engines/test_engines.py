@@ -166,6 +166,12 @@ async def test_the_stand_in_cannot_read_what_is_no_image() -> None:
     assert isinstance(said, Unscorable) and said.reason == "unreadable_image"
 
 
+@pytest.mark.parametrize("named", ["no.such.module:Engine", "tests.support.fakes:Nothing", "math:pi"])
+def test_an_engine_of_ones_own_that_is_none_is_told_with_its_setting(named: str) -> None:
+    with pytest.raises(SettingsError, match=r"^setting 'captioning.engine': "):
+        build(CaptioningSettings(engine=named))
+
+
 def test_an_unknown_engine_lists_the_known_ones() -> None:
     with pytest.raises(SettingsError, match=r"'captioning.engine': no engine 'x'; known are openai, triton$"):
         build(CaptioningSettings(engine="x"))

@@ -232,6 +232,12 @@ async def test_what_triton_cannot_do(
     await engine.close()
 
 
+@pytest.mark.parametrize("named", ["no.such.module:Engine", "tests.support.fakes:Nothing", "math:pi"])
+def test_an_engine_of_ones_own_that_is_none_is_told_with_its_setting(named: str) -> None:
+    with pytest.raises(SettingsError, match=r"^setting 'generation.engine': "):
+        build(StageSettings(engine=named))
+
+
 def test_an_unknown_engine_lists_the_known_ones() -> None:
     with pytest.raises(
         SettingsError, match=r"'generation.engine': no engine 'x'; known are none, openai, triton$"

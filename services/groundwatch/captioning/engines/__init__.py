@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from groundwatch.captioning.engines.base import CaptioningEngine
 from groundwatch.captioning.engines.served import OpenAiCaptioningEngine, TritonCaptioningEngine
-from groundwatch.models.engines import unknown_engine
+from groundwatch.models.engines import own_engine, unknown_engine
 from groundwatch.models.settings import OnCall, TritonSettings
-from groundwatch.protocols.base import load
 from groundwatch.runtime.settings import CaptioningSettings
 
 DEFAULT = "openai"
@@ -28,6 +27,6 @@ def build(
             models = TritonModels(triton, on_call=on_call)
             return TritonCaptioningEngine(models, settings.served, max_tokens=settings.max_tokens)
         case name if ":" in name:
-            made: CaptioningEngine = load(name)()
+            made: CaptioningEngine = own_engine("captioning", name)
             return made
     raise unknown_engine("captioning", settings.engine, "openai, triton")

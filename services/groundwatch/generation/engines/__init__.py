@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 from groundwatch.generation.engines.base import GenerationEngine, NoGenerationEngine
 from groundwatch.generation.engines.served import ServedGenerationEngine, TritonImages
-from groundwatch.models.engines import llm_of, unknown_engine
+from groundwatch.models.engines import llm_of, own_engine, unknown_engine
 from groundwatch.models.settings import ChatSettings, OnCall, TritonSettings
-from groundwatch.protocols.base import load
 from groundwatch.runtime.settings import ImagesSettings, StageSettings
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ def build(
         case "triton":
             return _served("triton", None, images, triton, on_call)
         case name if ":" in name:
-            made: GenerationEngine = load(name)()
+            made: GenerationEngine = own_engine("generation", name)
             return made
     raise unknown_engine("generation", settings.engine, "none, openai, triton")
 

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from functools import partial
 
-from groundwatch.models.engines import LoadImage, embedder_of, llm_of, unknown_engine, upright_images
+from groundwatch.models.engines import (
+    LoadImage,
+    embedder_of,
+    llm_of,
+    own_engine,
+    unknown_engine,
+    upright_images,
+)
 from groundwatch.models.settings import DetectorSettings, OnCall, TritonSettings
-from groundwatch.protocols.base import load
 from groundwatch.runtime.settings import StageSettings, VisualSettings
 from groundwatch.runtime.settings.judges import EngineSettings, JudgeSettings
 from groundwatch.verification.engines.base import NoopVerificationEngine, VerificationEngine
@@ -94,7 +100,7 @@ def _made(
         case "noop":
             return NoopVerificationEngine()
         case name if ":" in name:
-            found: VerificationEngine = load(name)()
+            found: VerificationEngine = own_engine("verification", name)
             return found
     known = "embedded, reference, visual, triton, detector, llm, calibrated, similarity, cascade, noop"
     raise unknown_engine("verification", settings.engine, known)
