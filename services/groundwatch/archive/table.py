@@ -411,6 +411,7 @@ class ArchiveTable(Generic[R]):
     ) -> None:
         """`url` is the archive's. Raises `SettingsError` for an address that cannot be."""
         self.store = Store(url, options, folder=self.spec.name)
+        self._address = url
         self.url = shown_address(url)
         """The archive's address as it may be shown."""
         self._merge_files = merge_files
@@ -435,6 +436,12 @@ class ArchiveTable(Generic[R]):
                 table = DeltaTable(self.store.address, storage_options=self.store.options)
             except TableNotFoundError:
                 table = None
+                root = Store(self._address, self.store.options)
+                if DeltaTable.is_deltatable(root.address, root.options):
+                    raise UsageError(
+                        f"{root.url} holds the table of outcomes itself, as before: move _delta_log and the "
+                        f"folders day=… from there to {root.url}/outcomes"
+                    ) from None
             self.store.check_log(table.version() if table is not None else -1)
         return Snapshot(self.spec, self.store, table)
 
