@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
+
+from groundwatch.cli.query import _show
+from groundwatch.terminal import Console
 
 
 @pytest.fixture(scope="module")
@@ -89,3 +93,11 @@ def test_without_a_system(nobody):
     assert "archive.url" in nobody.complaint("admin", "archive", "status", **off)
     assert "archive.url" in nobody.complaint("query", "SELECT 1", "--archive-only", **off)
     assert nobody.json("query", "SELECT count(*) AS n FROM outcomes", "--archive-only")["rows"] == [[0]]
+
+
+def test_a_value_of_millions_is_cut_on_the_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    begun = time.process_time()
+    _show(["long", "none"], [["x" * 10_000_000, None]], Console())
+    # Laid out whole it takes a minute.
+    assert time.process_time() - begun < 10
+    assert "(10,000,000 characters: use --json or --out)" in " ".join(capsys.readouterr().out.split())

@@ -27,6 +27,12 @@ if TYPE_CHECKING:
 SHOWN = 1_000
 """Rows that the table on the screen has at most."""
 
+SHOWN_CHARACTERS = 200_000
+"""So many it is to have: to lay out ten million takes a minute."""
+
+SHOWN_CELL = 80
+"""Characters that every cell may have."""
+
 CHUNK = 10_000
 
 
@@ -130,8 +136,15 @@ def _show(columns: list[str], rows: list[list[Any]], console: Console) -> None:
     for at, name in enumerate(columns):
         number = bool(rows) and isinstance(rows[0][at], (int, float)) and not isinstance(rows[0][at], bool)
         table.add_column(name, justify="right" if number else "left", overflow="fold")
-    for row in rows[:SHOWN]:
-        table.add_row(*("–" if value is None else str(value) for value in row))
+    rows_shown = rows[:SHOWN]
+    most = max(SHOWN_CELL, SHOWN_CHARACTERS // max(1, len(rows_shown) * len(columns)))
+    for row in rows_shown:
+        table.add_row(*(_cell(value, most) for value in row))
     console.print(table)
     if len(rows) > SHOWN:
         console.print(f"… {len(rows) - SHOWN:,} more rows: use --json, or --out FILE.jsonl for all of them")
+
+
+def _cell(value: Any, most: int) -> str:
+    text = "–" if value is None else str(value)
+    return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters: use --json or --out)"

@@ -134,7 +134,11 @@ class Doors:
             self._findings.add("not as promised", f"{what}: 503 without Retry-After to {given}")
         if reply.status_code < 400 or reply.request.method == "HEAD" or status_in_protobuf:
             return
-        if reply.headers.get("content-type") == "application/x-protobuf":
+        kind = reply.headers.get("content-type", "")
+        if kind == "application/x-protobuf":
+            return
+        if kind.startswith("text/html") and "form" in reply.request.headers.get("content-type", ""):
+            # Somebody who sends a form reads a page.
             return
         try:
             told = json.loads(reply.content)
