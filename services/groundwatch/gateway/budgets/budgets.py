@@ -1,7 +1,7 @@
 """Which responses are judged: decided by hashing below a probability, and by what a budget has left.
 
 The rules and all counts are in one bucket that every gateway follows, so a change is known everywhere at
-once and needs no restart. Nothing here is asked of the server response by response: see `counters`.
+once and needs no restart. Nothing here is asked of the server response by response: see `LeasedCounter`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import nats.js.errors
@@ -26,6 +26,7 @@ from groundwatch.gateway.budgets.rules import (
     Count,
     Spent,
     matching,
+    read_count,
     spent_key,
     total,
 )
@@ -48,25 +49,22 @@ MAX_LEASE = 1_000
 COUNT_RACES = 50
 
 
-class Limit(msgspec.Struct, frozen=True):
-    """How many responses may be leased of each stratum in all, and how many to reckon with in the end.
+class Limit(NamedTuple):
+    """How many responses may be leased in all, and how many to reckon with in the end.
 
     The two differ where what a response costs is not known yet: then few are let through at first.
     """
 
-    most: dict[str, int]
-    aim: dict[str, float]
-
-    def left(self, count: Count, stratum: str) -> int:
-        """How many more may be leased; also after a change of strata no more than the whole limit."""
-        return min(
-            self.most.get(stratum, 0) - count.leased.get(stratum, 0),
-            sum(self.most.values()) - sum(count.leased.values()),
-        )
+    most: int
+    aim: float
 
 
 class LeasedCounter:
-    """Takes leases, paces what is judged, and counts what comes. `period` in seconds."""
+    """Takes leases, paces what is judged, and counts what comes. `period` in seconds.
+
+    A lease is taken by compare-and-set, so what all gateways hold and have used never sums to more than the
+    limit, whoever dies: a lease that is not given back is lost until its window ends, and no more than that.
+    """
 
     def __init__(self, key: str, period: int, store: KeyValue, limit: Callable[[], Limit]) -> None:
         self.key = key
@@ -76,100 +74,80 @@ class LeasedCounter:
         self._shared = Count()
         self._revision = 0
         self._window = 0
-        self._held: dict[str, int] = {}
-        self._fresh: dict[str, int] = {}
-        self._late: dict[str, int] = {}
+        self._held = self._fresh = self._late = 0
         self._changing = asyncio.Lock()
 
     def learn(self, data: bytes, revision: int) -> None:
         """Take in what stands in the bucket."""
         if revision > self._revision:
-            self._shared = msgspec.json.decode(data, type=Count) if data else Count()
-            self._revision = revision
+            self._shared, self._revision = read_count(data), revision
 
     def turn(self, now: float) -> int:
         """The window of this moment. What was leased for an earlier one is worth nothing any more."""
         window = int(now // self._period)
         if window > self._window:
-            self._late = self._fresh if window == self._window + 1 else {}
-            self._window, self._held, self._fresh = window, {}, {}
+            self._late = self._fresh if window == self._window + 1 else 0
+            self._window, self._held, self._fresh = window, 0, 0
         return self._window
 
     def used(self, now: float) -> int:
         """Responses that all gateways have leased in this window, less what this one still holds."""
         self.turn(now)
-        return sum(self._now().leased.values()) - sum(self._held.values())
+        return self._now().leased - self._held
 
     def dry(self, now: float) -> bool:
-        """Whether some stratum has nothing left here while there is more to be leased."""
+        """Whether nothing is left here while there is more to be leased."""
         self.turn(now)
-        count, limit = self._now(), self._limit()
-        return count.window == self._window and any(
-            self._held.get(stratum, 0) <= 0 and limit.left(count, stratum) > 0 for stratum in limit.most
-        )
+        count = self._now()
+        return count.window == self._window and self._held <= 0 and count.leased < self._limit().most
 
-    def probability(self, stratum: str, now: float) -> float:
+    def probability(self, now: float) -> float:
         """With which probability the next response is judged: 0 where nothing is left here."""
         window = self.turn(now)
-        held = self._held.get(stratum, 0)
-        if held <= 0:
+        count, aim = self._now(), self._limit().aim
+        if self._held <= 0 or aim <= 0:
             return 0.0
-        count, aim = self._now(), self._limit().aim.get(stratum, 0.0)
-        if aim <= 0:
-            return 0.0
-        return pace(
-            max(1.0, aim - count.leased.get(stratum, 0) + held),
-            count.before.get(stratum, 0.0),
-            count.seen.get(stratum, 0) + self._fresh.get(stratum, 0),
-            now / self._period - window,
-        )
+        left = max(1.0, aim - count.leased + self._held)
+        return pace(left, count.before, count.seen + self._fresh, now / self._period - window)
 
-    def count(self, stratum: str, now: float, *, taken: bool) -> int:
+    def count(self, now: float, *, taken: bool) -> int:
         """Count a response, and with `taken` use one of what is held; the window that it counts in."""
         window = self.turn(now)
-        self._fresh[stratum] = self._fresh.get(stratum, 0) + 1
-        if taken:
-            self._held[stratum] -= 1
+        self._fresh += 1
+        self._held -= taken
         return window
 
-    def undo(self, stratum: str, window: int, *, taken: bool) -> None:
+    def undo(self, window: int, *, taken: bool) -> None:
         """The response had been there before: it neither came nor used anything."""
-        if window != self._window:
-            return
-        if self._fresh.get(stratum, 0) > 0:
-            self._fresh[stratum] -= 1
-        if taken:
-            self._held[stratum] = self._held.get(stratum, 0) + 1
+        if window == self._window:
+            self._fresh -= self._fresh > 0
+            self._held += taken
 
     async def lease(self, now: float) -> None:
-        """Fill up every stratum that is empty here. Raises `TransientError` when nobody answers."""
+        """Lease some where nothing is held. Raises `TransientError` when nobody answers."""
         self.turn(now)
 
-        def grown(count: Count, limit: Limit) -> dict[str, int]:
-            wanted: dict[str, int] = {}
-            for stratum, most in limit.most.items():
-                so_far = msgspec.structs.replace(count, leased=_sum(count.leased, wanted))
-                left = limit.left(so_far, stratum)
-                if self._held.get(stratum, 0) <= 0 and left > 0:
-                    wanted[stratum] = min(left, max(1, min(most // LEASES, MAX_LEASE)))
-            return wanted
+        def wanted(count: Count) -> int:
+            most = self._limit().most
+            left = most - count.leased
+            return min(left, max(1, min(most // LEASES, MAX_LEASE))) if self._held <= 0 and left > 0 else 0
 
-        window, granted = await self._change(grown)
+        window, granted = await self._change(wanted)
         if window == self._window:
-            self._held = _sum(self._held, granted)
+            self._held += granted
 
     async def publish(self) -> None:
-        if any(self._fresh.values()) or any(self._late.values()):
-            await self._change(lambda count, limit: {})
+        if self._fresh or self._late:
+            await self._change(lambda count: 0)
 
     def give_back(self) -> Coroutine[Any, Any, None]:
         """Hold nothing from now on. Awaited, others can use what was held; when that fails it is lost."""
-        held, self._held = self._held, {}
+        held, self._held = self._held, 0
         return self._return(self._window, held)
 
-    async def _return(self, window: int, held: dict[str, int]) -> None:
-        if window == self._window and any(held.values()):
-            await self._change(lambda count, limit: {name: -number for name, number in held.items()})
+    async def _return(self, window: int, held: int) -> None:
+        if window == self._window and held:
+            await self._change(lambda count: -held)
 
     def _now(self) -> Count:
         """The shared count as of this window: the beginning of one that nobody has written about yet.
@@ -181,37 +159,29 @@ class LeasedCounter:
             return shared
         # After a pause it is likelier to go on as it was than to have ended.
         fade = 0.5 ** min(self._window - shared.window - 1, 50)
-        before = {
-            stratum: fade * max(shared.seen.get(stratum, 0), 0.5 * shared.before.get(stratum, 0.0))
-            for stratum in {*shared.seen, *shared.before}
-        }
-        return Count(window=self._window, before=before)
+        return Count(window=self._window, before=fade * max(shared.seen, 0.5 * shared.before))
 
-    async def _change(self, wanted: Callable[[Count, Limit], dict[str, int]]) -> tuple[int, dict[str, int]]:
+    async def _change(self, wanted: Callable[[Count], int]) -> tuple[int, int]:
         """Add to what is leased, and tell what was seen: the window that it was for, and what was granted."""
         async with self._changing:
             for _ in range(COUNT_RACES):
                 window, count = self._window, self._now()
                 if count.window != window:
-                    return window, {}
-                grant = wanted(count, self._limit())
-                fresh, late = dict(self._fresh), dict(self._late)
-                if not any((*grant.values(), *fresh.values(), *late.values())):
-                    return window, {}
+                    return window, 0
+                grant, fresh, late = wanted(count), self._fresh, self._late
+                if not (grant or fresh or late):
+                    return window, 0
                 new = Count(
                     window=window,
-                    leased=_sum(count.leased, grant),
-                    seen=_sum(count.seen, fresh),
-                    before={
-                        name: count.before.get(name, 0.0) + late.get(name, 0)
-                        for name in {**count.before, **late}
-                    },
+                    leased=count.leased + grant,
+                    seen=count.seen + fresh,
+                    before=count.before + late,
                 )
                 if not await self._put(new):
                     continue
                 if window == self._window:
-                    self._fresh = _sum(self._fresh, {name: -seen for name, seen in fresh.items()})
-                    self._late = _sum(self._late, {name: -seen for name, seen in late.items()})
+                    self._fresh -= fresh
+                    self._late -= late
                 return window, grant
         raise TransientError(f"too many gateways count in {self.key} at once")
 
@@ -239,14 +209,7 @@ class LeasedCounter:
             return
         except FAULTS as error:
             raise TransientError(f"cannot read {self.key}: {error!r}") from error
-        self._shared = msgspec.json.decode(entry.value or b"{}", type=Count)
-        self._revision = entry.revision or 0
-
-
-def _sum(first: dict[str, int], second: dict[str, int]) -> dict[str, int]:
-    return {
-        name: total for name in {**first, **second} if (total := first.get(name, 0) + second.get(name, 0))
-    }
+        self._shared, self._revision = read_count(entry.value or b""), entry.revision or 0
 
 
 TICK_SECONDS = 1.0
@@ -257,9 +220,6 @@ PROBE = 20
 WITHOUT_END = 10**9
 MAX_SCOPES = 10_000
 RACES = 10
-
-ALL = ""
-"""The one stratum that a budget draws from."""
 
 Key = tuple[str, str, str]
 
@@ -278,12 +238,12 @@ class BudgetState:
 
     @property
     def counters(self) -> list[LeasedCounter]:
-        found = [self.minute] if self.budget.responses_per_minute is not None else []
-        return [*found, self.day] if self.budget.by_day else found
+        counters = [self.minute] if self.budget.responses_per_minute is not None else []
+        return [*counters, self.day] if self.budget.by_day else counters
 
     def probability(self, now: float) -> float:
         """With which probability a response is judged, as far as the budget goes."""
-        return min((counter.probability(ALL, now) for counter in self.counters), default=1.0)
+        return min((counter.probability(now) for counter in self.counters), default=1.0)
 
     def today(self, now: float) -> Spent:
         day = int(now // DAY)
@@ -314,7 +274,7 @@ class BudgetState:
 
     def _of_minute(self) -> Limit:
         most = self.budget.responses_per_minute or 0
-        return Limit({ALL: most}, {ALL: float(most)})
+        return Limit(most, float(most))
 
     def _of_day(self) -> Limit:
         """What is left in money, as responses at what one has cost on average."""
@@ -327,17 +287,14 @@ class BudgetState:
             if limit is None:
                 continue
             if used >= limit:
-                return Limit({ALL: 0}, {})
+                return Limit(0, 0.0)
             if each := used / spent.judged if spent.judged else usual:
                 left, known = min(left, (limit - used) / each), True
         if not known:
             left = PROBE
         first_day = not (spent.usual_tokens or spent.usual_cost)
         at_once = min(left, max(PROBE, spent.judged)) if first_day else left
-        return Limit(
-            {ALL: spent.drawn + max(1, int(at_once))},
-            {ALL: spent.drawn + left},
-        )
+        return Limit(spent.drawn + max(1, int(at_once)), spent.drawn + left)
 
 
 class Budgets:
@@ -398,8 +355,8 @@ class Budgets:
         """What should be leased before a response of these is decided."""
         now = self.clock()
         states = (self.state(tenant, model, protocol) for protocol in protocols)
-        found = (counter for state in states if state is not None for counter in state.counters)
-        return [counter for counter in found if counter.dry(now)]
+        counters = (counter for state in states if state is not None for counter in state.counters)
+        return [counter for counter in counters if counter.dry(now)]
 
     async def lease(self, dry: Iterable[LeasedCounter]) -> None:
         """Lease for many responses at once. Where that fails nothing more is judged for now."""
@@ -468,11 +425,11 @@ class Budgets:
             case "day":
                 state.day.learn(data, sequence)
             case _ if kind.startswith("spent") and data:
-                found = msgspec.json.decode(data, type=Spent)
+                written = msgspec.json.decode(data, type=Spent)
                 partition = number_in(kind.removeprefix("spent").removeprefix("-p"))
                 held = state.by_partition.get(partition, Spent())
-                if found.sequence >= held.sequence:
-                    state.by_partition[partition] = found
+                if written.sequence >= held.sequence:
+                    state.by_partition[partition] = written
 
     def _set(self, name: str, budget: Budget | None) -> None:
         """Begin, change or end a budget. What was leased under the old one is given back at once."""
@@ -518,7 +475,10 @@ class Budgets:
 
         Whether what had been spent here is written, or more; not when another gateway wrote in between.
         """
-        written = [await self._write_one(state, one, spent) for one, spent in [*state.by_partition.items()]]
+        written = [
+            await self._write_one(state, partition, spent)
+            for partition, spent in [*state.by_partition.items()]
+        ]
         return all(written)
 
     async def _write_one(self, state: BudgetState, partition: int, spent: Spent) -> bool:
@@ -533,8 +493,8 @@ class Budgets:
                 # The partition came after the budget.
                 await self._store.create(key, msgspec.json.encode(spent))
                 return True
-            found = msgspec.json.decode(entry.value or b"{}", type=Spent)
-            if found.sequence < spent.sequence:
+            written = msgspec.json.decode(entry.value or b"{}", type=Spent)
+            if written.sequence < spent.sequence:
                 await self._store.update(key, msgspec.json.encode(spent), entry.revision)
             return True
         except nats.js.errors.KeyNotFoundError:
@@ -593,7 +553,7 @@ class Held(msgspec.Struct, frozen=True):
     def undo(self) -> None:
         """The response was there before, or will never be: it used nothing."""
         for counter, window in self.windows:
-            counter.undo(ALL, window, taken=self.taken)
+            counter.undo(window, taken=self.taken)
 
 
 class Decided(msgspec.Struct, frozen=True, kw_only=True):
@@ -649,6 +609,6 @@ def decide(
         taken = place < chance
         if not taken:
             declined[protocol] = SAMPLED_OUT if place >= rate else OVER_BUDGET
-        windows = ((counter, counter.count(ALL, now, taken=taken)) for counter in state.counters)
+        windows = ((counter, counter.count(now, taken=taken)) for counter in state.counters)
         held.append(Held(taken, tuple(windows)))
     return Decided(declined=declined, drawn=drawn, held=tuple(held))

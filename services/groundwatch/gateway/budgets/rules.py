@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 import msgspec
 import nats.js.errors
 
-from groundwatch.errors import UsageError
+from groundwatch.errors import UNDECODED, UsageError
 from groundwatch.gateway.auth import Filter
 from groundwatch.protocols import registry
 from groundwatch.runtime.delivery.streams import read_stream
+from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.topology import BUDGETS_BUCKET, OUTCOMES, is_token
 from groundwatch.topology.partitions import streams_of_kind
 
@@ -50,16 +51,25 @@ class Budget(Filter, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Count(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What all gateways have taken and seen in one window, by stratum.
+    """What all gateways have taken and seen in one window.
 
     `window` counts minutes or days since the epoch; `leased` responses were given out to gateways, `seen`
     have come; `before` had come in the window before.
     """
 
     window: int = 0
-    leased: dict[str, int] = {}
-    seen: dict[str, int] = {}
-    before: dict[str, float] = {}
+    leased: int = 0
+    seen: int = 0
+    before: float = 0.0
+
+
+def read_count(data: bytes) -> Count:
+    """The count that stands in the bucket; one that cannot be read begins anew."""
+    try:
+        return msgspec.json.decode(data or b"{}", type=Count)
+    except UNDECODED as error:
+        logger.warning("budgets.unreadable", error=str(error))
+        return Count()
 
 
 class Spent(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -178,9 +188,9 @@ async def in_use(js: JetStreamContext, now: float | None = None) -> list[BudgetU
         if kind != "rule" or not held[key]:
             continue
         row = BudgetUse(name=name, budget=msgspec.json.decode(held[key], type=Budget))
-        count = msgspec.json.decode(held.get(f"minute.{name}") or b"{}", type=Count)
+        count = read_count(held.get(f"minute.{name}", b""))
         if count.window == int(moment // MINUTE):
-            row.responses = sum(count.leased.values())
+            row.responses = count.leased
         spent = total(
             msgspec.json.decode(data, type=Spent)
             for key, data in held.items()
