@@ -23,10 +23,19 @@ CHART_DECIDES = {
     ),
     "StageSettings": ("replicas",),
     "CaptioningSettings": ("replicas",),
-    "GatewaySettings": ("host", "port", "grpc_port", "tokens_file", "open", "drain_delay"),
+    "GatewaySettings": (
+        "host",
+        "port",
+        "grpc_port",
+        "tokens_file",
+        "open",
+        "drain_delay",
+        "replays",
+        "replay_nkey_seed_file",
+    ),
     "LoginSettings": ("url", "cookie_secret_file", "cookie_secret_env"),
     "OidcSettings": ("client_secret_file", "client_secret_env"),
-    "GrpcSettings": ("tls_cert", "tls_key", "replays", "replay_nkey_seed_file"),
+    "GrpcSettings": ("tls_cert", "tls_key"),
     "TelemetrySettings": ("host", "port"),
 }
 """Settings that are not the user's here: the chart sets them."""

@@ -38,7 +38,7 @@ KEPT = 120 * 2**20
 def flooded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[System, int]]:
     """A gateway with NATS, and its port of gRPC."""
     folder, port = Path(tmp_path_factory.mktemp("floods")), free_port()
-    settings = {"GROUNDWATCH_GATEWAY__GRPC_PORT": str(port), "GROUNDWATCH_GATEWAY__GRPC__REPLAYS": "0"}
+    settings = {"GROUNDWATCH_GATEWAY__GRPC_PORT": str(port), "GROUNDWATCH_GATEWAY__REPLAYS": "0"}
     system = System(folder, services={"gateway": "gateway"}, wait=60, settings=settings)
     try:
         system.start()

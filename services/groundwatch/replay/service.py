@@ -215,12 +215,12 @@ class ReplayManager:
     """`groundwatch.gateway.replays.Replays` over the runs in NATS, by the rights of who replays."""
 
     def __init__(self, settings: Settings) -> None:
-        seed = settings.gateway.grpc.replay_nkey_seed_file
+        seed = settings.gateway.replay_nkey_seed_file
         if seed:
             nats = settings.nats.model_copy(update={"nkey_seed_file": seed, "credentials": ""})
             settings = settings.model_copy(update={"nats": nats})
         self._settings = settings
-        self._room = asyncio.Semaphore(settings.gateway.grpc.replays)
+        self._room = asyncio.Semaphore(settings.gateway.replays)
         self._lock = asyncio.Lock()
         self._bus: Bus | None = None
         self._board: Board | None = None

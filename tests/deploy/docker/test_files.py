@@ -169,7 +169,7 @@ def test_every_service_runs_with_settings_that_are_right(compose: dict[str, Any]
             extras = service["build"].get("args", {}).get("EXTRAS", "")
             inside = engines & {"reader", "embedded", "calibrated", "similarity", "semantic"}
             assert ("embedded" in extras) == bool(inside)
-            assert settings.gateway.grpc.replays == 0 or settings.gateway.grpc_port < 0
+            assert settings.gateway.replays == 0 or settings.gateway.grpc_port < 0
     assert set(serving) == set(SERVED) - {"archive"}
     assert compose["services"]["provision"]["command"] == ["admin", "provision"]
 

@@ -25,7 +25,7 @@ from tests.deploy.prometheus.test_alerts_e2e import Webhook, monitoring
 from tests.support.llm_server import LlmServer
 from tests.support.receivers import HttpTarget, listening
 
-from groundwatch.gateway.live import nats_monitor
+from groundwatch.gateway.live import gauges
 from groundwatch.models.settings import ChatSettings
 from groundwatch.runtime.local.servers import NatsServer, free_port
 from groundwatch.runtime.settings import ArchiveSettings, ExtractionSettings, NatsSettings, Settings
@@ -170,7 +170,7 @@ async def read_nothing(server: NatsServer) -> None:
 async def test_each_fault_has_its_alert(
     tmp_path: Path, certificate: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nats_monitor, "LOOK_SECONDS", 0.5)
+    monkeypatch.setattr(gauges, "LOOK_SECONDS", 0.5)
     # Go cannot do with so little: the server is above its limit from the start on.
     monkeypatch.setenv("GOMEMLIMIT", "8MiB")
     archive = tmp_path / "archive"

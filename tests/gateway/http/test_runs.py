@@ -20,7 +20,7 @@ from groundwatch.replay.runs import Run, Runs
 from groundwatch.replay.service import ReplayManager
 from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.runtime.settings import ExtractionSettings, Settings, StageSettings
-from groundwatch.runtime.settings.gateway import GatewaySettings, GrpcSettings
+from groundwatch.runtime.settings.gateway import GatewaySettings
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import OUTCOMES
 
@@ -40,7 +40,7 @@ def desk_of(bus: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
         return ReplayManager(
             Settings(
                 nats=bus._settings,
-                gateway=GatewaySettings(grpc=GrpcSettings(replays=processes)),
+                gateway=GatewaySettings(replays=processes),
                 extraction=ExtractionSettings(engine="noop"),
                 verification=StageSettings(engine="noop"),
                 judges={"strict": {"verification": {"engine": "reference"}}},

@@ -7,7 +7,7 @@ import pytest
 from groundwatch.gateway.replays import Wanted
 from groundwatch.replay.service import ReplayManager
 from groundwatch.runtime.settings import ExtractionSettings, Settings, StageSettings
-from groundwatch.runtime.settings.gateway import GatewaySettings, GrpcSettings
+from groundwatch.runtime.settings.gateway import GatewaySettings
 
 ROLES = ("viewer", "reviewer", "operator")
 
@@ -20,7 +20,7 @@ async def test_a_run_is_changed_by_operators(gateway_factory, bus, response, tmp
     manager = ReplayManager(
         Settings(
             nats=bus._settings,
-            gateway=GatewaySettings(grpc=GrpcSettings(replays=0)),
+            gateway=GatewaySettings(replays=0),
             extraction=ExtractionSettings(engine="noop"),
             verification=StageSettings(engine="noop"),
         )

@@ -12,7 +12,7 @@ from tests.support.second_opinions import review_all
 from groundwatch.gateway.replays import Wanted
 from groundwatch.replay.service import ReplayManager
 from groundwatch.runtime.settings import ExtractionSettings, Settings, StageSettings
-from groundwatch.runtime.settings.gateway import GatewaySettings, GrpcSettings
+from groundwatch.runtime.settings.gateway import GatewaySettings
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ async def gateway(gateway_factory, bus, response, monkeypatch):
     manager = ReplayManager(
         Settings(
             nats=bus._settings,
-            gateway=GatewaySettings(grpc=GrpcSettings(replays=0)),
+            gateway=GatewaySettings(replays=0),
             extraction=ExtractionSettings(engine="noop"),
             verification=StageSettings(engine="noop"),
         )

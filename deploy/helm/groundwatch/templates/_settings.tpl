@@ -103,13 +103,12 @@ of {key, engine, llm}: one without `llm` asks the stage's own. Takes its setting
 {{- if .Values.gateway.login.clientSecret }}{{ $_ := set $login "oidc" (dict "client_secret_file" "/run/secrets/groundwatch/oidc/client") }}{{ end -}}
 {{- $_ := set $gateway "login" $login -}}
 {{- /* A gateway has neither the judges' keys nor the way to them: replays are for the service of that name. */ -}}
-{{- $grpc := dict "replays" 0 -}}
-{{- if include "groundwatch.beginsReplays" . }}{{ $_ := set $grpc "replay_nkey_seed_file" "/run/secrets/groundwatch/replay/seed" }}{{ end -}}
+{{- $_ := set $gateway "replays" 0 -}}
+{{- if include "groundwatch.beginsReplays" . }}{{ $_ := set $gateway "replay_nkey_seed_file" "/run/secrets/groundwatch/replay/seed" }}{{ end -}}
 {{- if .Values.gateway.grpc.enabled -}}
 {{- $_ := set $gateway "grpc_port" 8788 -}}
-{{- if .Values.gateway.grpc.tlsSecret }}{{ $grpc = merge $grpc (dict "tls_cert" "/run/secrets/groundwatch/grpc/tls.crt" "tls_key" "/run/secrets/groundwatch/grpc/tls.key") }}{{ end -}}
+{{- if .Values.gateway.grpc.tlsSecret }}{{ $_ := set $gateway "grpc" (dict "tls_cert" "/run/secrets/groundwatch/grpc/tls.crt" "tls_key" "/run/secrets/groundwatch/grpc/tls.key") }}{{ end -}}
 {{- end -}}
-{{- $_ := set $gateway "grpc" $grpc -}}
 {{- $_ := set $settings "gateway" (merge $gateway ($settings.gateway | default dict)) -}}
 {{- $telemetry := dict "host" "0.0.0.0" "port" .Values.telemetry.port -}}
 {{- $_ := set $settings "telemetry" (merge $telemetry ($settings.telemetry | default dict) (dict "log_format" "json")) -}}

@@ -83,8 +83,6 @@ class GrpcSettings(Section):
 
     `calls` is how many are under way at once that bring responses, since each may have us hold
     `gateway.intake.max_line` bytes.
-    `replays` is how many processes for replays that were begun here this gateway runs at once, and
-    `replay_nkey_seed_file` says who these are to NATS.
     """
 
     tls_cert: str = ""
@@ -92,8 +90,6 @@ class GrpcSettings(Section):
     watchers: Count = 500
     deadline: Positive = 60.0
     calls: AtLeastOne = 64
-    replays: Count = 1
-    replay_nkey_seed_file: str = ""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -207,6 +203,8 @@ class GatewaySettings(Section):
     The live report is written down every `snapshot_every` seconds: a gateway that starts goes on from there.
     Told to stop, a gateway says so by `/readyz` and serves on for `drain_delay` seconds, in which load
     balancers take it out.
+    `replays` is how many processes for replays that were begun here this gateway runs at once, and
+    `replay_nkey_seed_file` says who these are to NATS.
     """
 
     host: str = "127.0.0.1"
@@ -218,6 +216,8 @@ class GatewaySettings(Section):
     login: LoginSettings = LoginSettings()
     snapshot_every: Positive = 300.0
     drain_delay: Annotated[float, Field(ge=0, le=600)] = 0.0
+    replays: Count = 1
+    replay_nkey_seed_file: str = ""
     http: HttpSettings = HttpSettings()
     grpc: GrpcSettings = GrpcSettings()
     protocols: tuple[Protocol, ...] = ("faithscore",)

@@ -47,7 +47,7 @@ async def hostile(*, inputs: int, seed: int, keep: Path | None = None) -> dict[s
             wait=60,
             settings={
                 "GROUNDWATCH_GATEWAY__GRPC_PORT": str(grpc_port),
-                "GROUNDWATCH_GATEWAY__GRPC__REPLAYS": "0",
+                "GROUNDWATCH_GATEWAY__REPLAYS": "0",
                 **SETTINGS,
             },
         )
