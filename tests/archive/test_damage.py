@@ -25,7 +25,7 @@ from groundwatch.archive.query import Session
 from groundwatch.archive.service import ArchiveService
 from groundwatch.archive.store import LostFileError
 from groundwatch.errors import TransientError, UsageError
-from groundwatch.gateway.answers.search import AnswerSearch
+from groundwatch.gateway.answers import AnswerSearch
 from groundwatch.ledger.ledger import audit
 from groundwatch.ledger.proof import prove
 from groundwatch.runtime.delivery.bus import Bus
@@ -226,8 +226,8 @@ async def test_rows_that_a_table_has_lost_without_a_trace_are_a_loss(
 async def test_damage_of_the_archive_is_a_note(
     bus: Bus, clean_streams: None, place: Path, monkeypatch: pytest.MonkeyPatch, harm: Harm
 ) -> None:
-    monkeypatch.setattr("groundwatch.gateway.answers.search.CHECK_SECONDS", 0.0)
-    monkeypatch.setattr("groundwatch.gateway.answers.search.REFRESH_SECONDS", 0.05)
+    monkeypatch.setattr("groundwatch.gateway.answers.CHECK_SECONDS", 0.0)
+    monkeypatch.setattr("groundwatch.gateway.answers.REFRESH_SECONDS", 0.05)
     monkeypatch.setattr("groundwatch.archive.service.MAINTAIN_SECONDS", 0.05)
     settings = Settings(archive=ArchiveSettings(url=str(place)))
     erased = Erased(bus.js)

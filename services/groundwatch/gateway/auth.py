@@ -124,12 +124,12 @@ class Caller(msgspec.Struct, frozen=True):
         """The same for a list, where none means all."""
         return tuple(self.tenant(one, "tenants") for one in asked) or ((self.only,) if self.only else ())
 
-    def owner(self, asked: str, name: str) -> str | Refused:
-        """The tenant whose response `name` is, or its refusal: of many, each ends on its own."""
+    def owner(self, asked: str, name: str) -> str:
+        """The tenant whose response `name` is. Raises `Refused`."""
         try:
             return self.tenant(asked)
         except Refused as error:
-            return error.but(id=name)
+            raise error.but(id=name) from None
 
     def may(self, role: Role) -> bool:
         return role in MAY[self.role]

@@ -12,21 +12,20 @@ import msgspec
 from groundwatch.conversations.conversation import Conversation
 from groundwatch.errors import TransientError
 from groundwatch.events import LIVE, ResponseRecorded, ResponseScored
-from groundwatch.gateway.answers.search import AnswerSearch
+from groundwatch.gateway.answers import AnswerSearch
 from groundwatch.gateway.auth import Access, Caller
 from groundwatch.gateway.budgets.budgets import Budgets
 from groundwatch.gateway.http.bodies import Held, Reading
-from groundwatch.gateway.intake.admission import Admission
+from groundwatch.gateway.intake.admission import Admission, Backlog
 from groundwatch.gateway.intake.intake import Intake
 from groundwatch.gateway.intake.known_ids import KnownIds
 from groundwatch.gateway.intake.logged import LoggedCalls, with_uploaded
 from groundwatch.gateway.intake.submissions import Submission
 from groundwatch.gateway.live.alarms import AlarmPublisher
-from groundwatch.gateway.live.backlog import Backlog, StreamGauges
 from groundwatch.gateway.live.board import Snapshots, counting_of
 from groundwatch.gateway.live.corrections import Corrections
+from groundwatch.gateway.live.gauges import NatsMonitor, StreamGauges
 from groundwatch.gateway.live.live import Live
-from groundwatch.gateway.live.nats_monitor import NatsMonitor
 from groundwatch.gateway.refusals import Recorded, Refused, bounded
 from groundwatch.gateway.replays import Replays
 from groundwatch.keys import in_partition, response_key
@@ -113,20 +112,28 @@ class GatewayCore:
         """What somebody should know although it is no reason to send nobody here."""
         return [note for tell in self.telling for note in tell()]
 
-    async def record(self, read: Callable[[], Submission | Refused]) -> Recorded | Refused:
-        """Record, or ask, the one response of a request, if it may be: nobody waits for a full backlog."""
-        submission = self.backlog.refusal() or read()
-        if isinstance(submission, Refused):
-            return self.intake.refuse(submission)
-        tenant = submission.response.tenant
-        if over := self.admission.admit(tenant):
-            return self.intake.refuse(over.but(id=submission.response.id))
-        if submission.strategy is not None:
-            ended = await self.intake.ask(submission, submission.strategy)
-        else:
-            ended = await self.intake.record(submission)
-        self.ended(ended, tenant, asked=submission.strategy is not None)
-        return ended
+    async def record(self, read: Callable[[], Submission], *, timeout: float = 0.0) -> Recorded:
+        """Record, or ask, the response that `read` returns, if it may be: what every door calls for one.
+
+        A full backlog, and then faults that pass, are waited for `timeout` seconds. Raises `Refused`, and
+        counts it.
+        """
+        with self.intake.counting():
+            if refusal := await self.backlog.room(time.monotonic() + timeout):
+                raise refusal
+            submission = read()
+            tenant = submission.response.tenant
+            self.admission.admit(tenant, id=submission.response.id)
+            try:
+                if submission.strategy is not None:
+                    ended = await self.intake.ask(submission, submission.strategy)
+                else:
+                    ended = await self.intake.record(submission, timeout=timeout)
+            except Refused as error:
+                self.ended(error, tenant)
+                raise
+            self.ended(ended, tenant, asked=submission.strategy is not None)
+            return ended
 
     def ended(self, ended: Recorded | Refused, tenant: str, *, asked: bool = False) -> None:
         """Count what became of a response that was admitted; one that was `asked` has yet to be recorded."""
@@ -180,10 +187,13 @@ class GatewayCore:
             raise TransientError(f"not known yet whether '{name[:64]}' is recorded: report it again")
         return False
 
-    async def _complete(self, call: Conversation, sender: str, tenant: str) -> Conversation | Refused:
-        """A logged call with what it only names; nothing is fetched for one that is not taken now."""
-        if refused := self.backlog.refusal() or self.admission.refusal(tenant):
-            return refused
+    async def _complete(self, call: Conversation, sender: str, tenant: str) -> Conversation:
+        """A logged call with what it only names. Raises `Refused`: nothing is fetched for one that is not
+        taken now."""
+        with self.intake.counting():
+            if refused := self.backlog.refusal():
+                raise refused
+            self.admission.check(tenant)
         return await with_uploaded(call, self.intake.fetcher, sender, self.settings.intake.max_line)
 
 
@@ -198,12 +208,12 @@ async def look_up(bus: Bus, tenant: str, response_id: str) -> dict[str, Any] | N
             return None
         response = _RECORDED.decode(read.data)
         key = response.key
-        found = await asyncio.gather(
+        outcome_events = await asyncio.gather(
             *(bus.last_event(OUTCOMES, subject_of("outcome", LIVE, name, key)) for name in response.protocols)
         )
     outcomes = {
         protocol: _SCORED.decode(outcome.data)
-        for protocol, outcome in zip(response.protocols, found, strict=True)
+        for protocol, outcome in zip(response.protocols, outcome_events, strict=True)
         if outcome is not None
     }
     waiting = [protocol for protocol in response.protocols if protocol not in outcomes]
@@ -219,17 +229,18 @@ async def confirm(core: GatewayCore, caller: Caller, report: LossReport) -> tupl
     if report.unconfirmed:
         await core.settle()
 
-    async def is_recorded(one: Unconfirmed) -> bool:
-        tenant = caller.owner(one.tenant, one.id)
-        if isinstance(tenant, Refused):
+    async def is_recorded(loss: Unconfirmed) -> bool:
+        try:
+            tenant = caller.tenant(loss.tenant)
+        except Refused:
             return False
         async with turns:
-            return await core.has(tenant or "default", one.id)
+            return await core.has(tenant or "default", loss.id)
 
-    found = await asyncio.gather(*map(is_recorded, report.unconfirmed))
+    answers = await asyncio.gather(*map(is_recorded, report.unconfirmed))
     lost, recorded = Counter(report.lost), Counter[str]()
-    for one, there in zip(report.unconfirmed, found, strict=True):
-        (recorded if there else lost)[one.reason] += 1
+    for loss, there in zip(report.unconfirmed, answers, strict=True):
+        (recorded if there else lost)[loss.reason] += 1
     return msgspec.structs.replace(report, lost=dict(lost), unconfirmed=()), dict(recorded)
 
 

@@ -73,41 +73,31 @@ class Status(NamedTuple):
     grpc: str
 
 
-STATUS: dict[Reason | OtherReason, Status] = {
-    "unauthenticated": Status(401, "UNAUTHENTICATED"),
-    "other_tenant": Status(403, "PERMISSION_DENIED"),
-    "all_tenants": Status(403, "PERMISSION_DENIED"),
-    "not_for_tenants": Status(403, "PERMISSION_DENIED"),
-    "role": Status(403, "PERMISSION_DENIED"),
-    "elsewhere": Status(403, "PERMISSION_DENIED"),
-    "not_found": Status(404, "NOT_FOUND"),
-    "slow": Status(408, "DEADLINE_EXCEEDED"),
-    "deadline": Status(504, "DEADLINE_EXCEEDED"),
-    "conflict": Status(409, "ALREADY_EXISTS"),
-    "run_exists": Status(409, "ALREADY_EXISTS"),
-    "held": Status(409, "FAILED_PRECONDITION"),
-    "over": Status(409, "FAILED_PRECONDITION"),
-    "erased": Status(410, "FAILED_PRECONDITION"),
-    "too_large": Status(413, "INVALID_ARGUMENT"),
-    "message_too_large": Status(413, "RESOURCE_EXHAUSTED"),
-    "media_type": Status(415, "INVALID_ARGUMENT"),
-    "malformed": Status(422, "INVALID_ARGUMENT"),
-    "invalid": Status(422, "INVALID_ARGUMENT"),
-    "unknown_protocol": Status(422, "INVALID_ARGUMENT"),
-    "image": Status(422, "INVALID_ARGUMENT"),
-    "image_missing": Status(422, "FAILED_PRECONDITION"),
-    "image_not_allowed": Status(422, "INVALID_ARGUMENT"),
-    "image_not_fetched": Status(422, "INVALID_ARGUMENT"),
-    "rate_limited": Status(429, "RESOURCE_EXHAUSTED"),
-    "backlog": Status(503, "RESOURCE_EXHAUSTED"),
-    "too_slow": Status(503, "RESOURCE_EXHAUSTED"),
-    "watchers": Status(503, "RESOURCE_EXHAUSTED"),
-    "streams": Status(503, "RESOURCE_EXHAUSTED"),
-    "comparisons": Status(503, "RESOURCE_EXHAUSTED"),
-    "image_unavailable": Status(503, "UNAVAILABLE"),
-    "unavailable": Status(503, "UNAVAILABLE"),
-    "unconfirmed": Status(503, "UNAVAILABLE"),
-    "internal": Status(500, "INTERNAL"),
+STATUS: dict[str, Status] = {
+    reason: status
+    for status, reasons in (
+        (Status(401, "UNAUTHENTICATED"), "unauthenticated"),
+        (Status(403, "PERMISSION_DENIED"), "other_tenant all_tenants not_for_tenants role elsewhere"),
+        (Status(404, "NOT_FOUND"), "not_found"),
+        (Status(408, "DEADLINE_EXCEEDED"), "slow"),
+        (Status(409, "ALREADY_EXISTS"), "conflict run_exists"),
+        (Status(409, "FAILED_PRECONDITION"), "held over"),
+        (Status(410, "FAILED_PRECONDITION"), "erased"),
+        (Status(413, "INVALID_ARGUMENT"), "too_large"),
+        (Status(413, "RESOURCE_EXHAUSTED"), "message_too_large"),
+        (Status(415, "INVALID_ARGUMENT"), "media_type"),
+        (
+            Status(422, "INVALID_ARGUMENT"),
+            "malformed invalid unknown_protocol image image_not_allowed image_not_fetched",
+        ),
+        (Status(422, "FAILED_PRECONDITION"), "image_missing"),
+        (Status(429, "RESOURCE_EXHAUSTED"), "rate_limited"),
+        (Status(503, "RESOURCE_EXHAUSTED"), "backlog too_slow watchers streams comparisons"),
+        (Status(503, "UNAVAILABLE"), "image_unavailable unavailable unconfirmed"),
+        (Status(500, "INTERNAL"), "internal"),
+        (Status(504, "DEADLINE_EXCEEDED"), "deadline"),
+    )
+    for reason in reasons.split()
 }
 
 
@@ -141,7 +131,8 @@ class Refused(GroundwatchError):
         self.details: dict[str, Any] = {}
 
     def but(self, **changes: Any) -> Refused:
-        """The same with some of it changed."""
+        """The same with some of it changed, and without where it was raised: the frames that the exception
+        leads to hold what was sent, so one that is held for a while is held so."""
         same = {name: value for name, value in vars(self).items() if name != "details"}
         return Refused(**(same | changes))
 

@@ -16,8 +16,7 @@ from tests.support.cooling import cool
 from groundwatch.archive.answers import ArchivedAnswers
 from groundwatch.archive.outcomes import Archive
 from groundwatch.events import Judge, OutcomeKind, ResponseRecorded, ResponseScored
-from groundwatch.gateway.answers.answer import find_answer
-from groundwatch.gateway.answers.search import AnswerSearch
+from groundwatch.gateway.answers import AnswerSearch, find_answer
 from groundwatch.keys import home_of, response_key
 from groundwatch.reporting.answers import AnswerQuery
 from groundwatch.runtime.delivery import outcomes

@@ -16,7 +16,7 @@ from tests.support.answers import VERSION_TAGS, expected, named, random_outcome,
 
 from groundwatch.archive.answers import ArchivedAnswers
 from groundwatch.archive.outcomes import Archive, rows_after
-from groundwatch.gateway.answers.search import AnswerSearch
+from groundwatch.gateway.answers import AnswerSearch
 from groundwatch.keys import home_of, response_key
 from groundwatch.reporting.answers import AnswerQuery, read_cursor
 from groundwatch.runtime.delivery import outcomes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Awaitable
 
 import pytest
 
@@ -14,6 +15,12 @@ from groundwatch.gateway.intake.logged import NO_MESSAGES
 from groundwatch.gateway.refusals import Recorded, Refused
 
 CALL = {"model": "heron-7b", "prompt": "What is it?", "answer": "A dog."}
+
+
+async def refused(recording: Awaitable[Recorded]) -> Refused:
+    with pytest.raises(Refused) as caught:
+        await recording
+    return caught.value
 
 
 @pytest.fixture
@@ -46,13 +53,15 @@ async def test_nothing_is_fetched_for_a_tenant_that_sends_too_much(opened, image
     image_server.reply("/images/a.png", pictures.encoded("PNG"))
     gateway, there = await opened(admission={"rate": 0.001, "burst": 1})
     logged = gateway.service.core.logged
-    ended = [
-        await logged.record(
-            Conversation(id=name, images=(ImageUrl(f"{there}a.png?{name}"),), **CALL), who, "otlp"
-        )
-        for name, who in [("a", EVERYBODY), ("b", EVERYBODY), ("c", EVERYBODY), ("d", Caller("acme"))]
-    ]
-    assert [getattr(one, "reason", "") for one in ended] == ["", "rate_limited", "rate_limited", ""]
+    reasons = []
+    for name, who in [("a", EVERYBODY), ("b", EVERYBODY), ("c", EVERYBODY), ("d", Caller("acme"))]:
+        call = Conversation(id=name, images=(ImageUrl(f"{there}a.png?{name}"),), **CALL)
+        try:
+            await logged.record(call, who, "otlp")
+            reasons.append("")
+        except Refused as error:
+            reasons.append(error.reason)
+    assert reasons == ["", "rate_limited", "rate_limited", ""]
     assert [path for _, path, _ in image_server.asked] == ["/images/a.png?a", "/images/a.png?d"]
 
 
@@ -130,8 +139,8 @@ async def test_uploaded_messages_that_cannot_be_had_are_left_out(opened, image_s
     assert isinstance(await logged.record(call, EVERYBODY, "otlp"), Recorded)
     (event,) = await gateway.events()
     assert event.declined == {"faithscore": NO_MESSAGES}
-    silent = await logged.record(Conversation(id="b", model="m", references=references), EVERYBODY, "otlp")
-    assert isinstance(silent, Refused) and silent.field == "answer"
+    silent = Conversation(id="b", model="m", references=references)
+    assert (await refused(logged.record(silent, EVERYBODY, "otlp"))).field == "answer"
     assert NO_MESSAGES in REASONS
 
 
@@ -140,10 +149,9 @@ async def test_nothing_is_fetched_for_a_call_that_is_not_taken(opened, image_ser
     logged = gateway.service.core.logged
     url = ImageUrl(f"{there}a.png")
     call = Conversation(id="a", images=(url,), **CALL)
-    other = await logged.record(call, Caller(only="acme"), "otlp", tenant="other")
-    assert isinstance(other, Refused) and other.reason == "other_tenant"
+    other = await refused(logged.record(call, Caller(only="acme"), "otlp", tenant="other"))
+    assert other.reason == "other_tenant"
     named = {"input": f"{there}in.json"}
-    await logged.record(
-        Conversation(id="c", model="x" * 300, answer="A dog.", references=named), EVERYBODY, "otlp"
-    )
+    long = Conversation(id="c", model="x" * 300, answer="A dog.", references=named)
+    assert (await refused(logged.record(long, EVERYBODY, "otlp"))).field == "model"
     assert image_server.connections == []

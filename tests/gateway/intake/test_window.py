@@ -12,6 +12,7 @@ import time
 import psutil
 from tests.support.provisioning import provision_again
 
+from groundwatch.gateway.auth import EVERYBODY
 from groundwatch.gateway.http.bodies import Lines
 from groundwatch.gateway.intake import window
 from groundwatch.gateway.refusals import Refused
@@ -67,6 +68,16 @@ async def test_line_ends_and_blank_lines(gateway, response):
     body = b"\xef\xbb\xbf" + first + b"\r\n\r\n  \n" + second + b"\n\n" + third
     told = (await gateway.post(body, bulk=True)).json()
     assert (told["accepted"], told["refused"]) == (3, 0)
+
+
+async def test_lines_that_are_refused_are_not_held(gateway):
+    bulk = window.Bulk(gateway.service.core, EVERYBODY, lambda held: None)
+    for number, line in enumerate((b"{not json", b'{"id": "x", "answer": "no model"}'), 1):
+        await bulk._take(number, line)
+    # The frames of a traceback have the line.
+    assert [waiting.ending.__traceback__ for waiting in bulk._waiting] == [None, None]
+    await bulk.drain()
+    assert bulk.summary.refused == 2
 
 
 async def test_nothing_is_fine(gateway):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from groundwatch.gateway.live.backlog import StreamGauges
+from groundwatch.gateway.live.gauges import StreamGauges
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import CONSUMERS, DEAD, RESPONSES

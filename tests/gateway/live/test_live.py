@@ -15,7 +15,7 @@ from tests.support.nats_proxy import nats_proxy
 
 from groundwatch.errors import TransientError
 from groundwatch.events import OutcomeKind, ResponseScored
-from groundwatch.gateway.answers.search import RecentAnswers
+from groundwatch.gateway.answers import RecentAnswers
 from groundwatch.gateway.auth import Filter
 from groundwatch.gateway.live import live
 from groundwatch.gateway.live.live import Missed, Shown, Watcher

@@ -15,8 +15,8 @@ from nats.js.api import StreamConfig
 from tests.runtime.conftest import eventually
 
 from groundwatch.errors import SettingsError
-from groundwatch.gateway.live import nats_monitor
-from groundwatch.gateway.live.nats_monitor import NatsMonitor
+from groundwatch.gateway.live import gauges
+from groundwatch.gateway.live.gauges import NatsMonitor
 from groundwatch.runtime.local.servers import NatsServer, find_binary, free_port
 from groundwatch.runtime.settings import NatsSettings, Settings
 from groundwatch.runtime.settings.reading import load
@@ -87,7 +87,7 @@ async def test_what_a_server_stores_and_may_store(tmp_path: Path, monkeypatch: p
 async def test_a_server_that_hangs_is_waited_for_no_longer_than_that(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(nats_monitor, "TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(gauges, "TIMEOUT_SECONDS", 0.2)
     hanging = await asyncio.start_server(lambda reader, writer: reader.read(), "127.0.0.1", 0)
     async with hanging, watching(hanging.sockets[0].getsockname()[1]) as watched:
         async with asyncio.timeout(20):

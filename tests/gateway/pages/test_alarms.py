@@ -14,7 +14,7 @@ from tests.support.second_opinions import review_all
 from groundwatch.errors import UsageError
 from groundwatch.events import AlarmRaised, Decision, Judge, JudgedClaim, SubSentence
 from groundwatch.gateway.live.alarms import LONGEST_NOTE, Acknowledgements
-from groundwatch.gateway.live.around import read_around
+from groundwatch.gateway.pages.alarms import read_around
 from groundwatch.runtime.settings import AlarmSettings
 
 START = 1_700_000_000.0

@@ -95,7 +95,8 @@ def weigh(data: bytes, form: Descriptor) -> int:
     return len(data) + fields * FIELD_BYTES
 
 
-def submission(sent: pb.Response, caller: Caller, bounds: Limits) -> Submission | Refused:
+def submission(sent: pb.Response, caller: Caller, bounds: Limits) -> Submission:
+    """Raises `Refused`."""
     values = {
         name: getattr(sent, name) for name in ("id", "model", "answer", "prompt", "recorded_at", "tenant")
     }
@@ -108,10 +109,10 @@ def submission(sent: pb.Response, caller: Caller, bounds: Limits) -> Submission 
             "triplets": [(one.subject, one.relation, one.object) for one in known.triplets],
             "complete": known.complete,
         }
-    return take_submission(values, [_image(image, i) for i, image in enumerate(sent.images)], bounds, caller)
+    return take_submission(values, sent.images, _image, bounds, caller)
 
 
-def _image(image: pb.Image, index: int) -> Attachment | Refused:
+def _image(image: pb.Image, index: int) -> Attachment:
     match image.WhichOneof("source"):
         case "data":
             return image.data
@@ -120,8 +121,8 @@ def _image(image: pb.Image, index: int) -> Attachment | Refused:
         case "url":
             return ImageUrl(image.url)
         case "sha256":
-            return wrong_image(index, "not the SHA-256 of an image in lower-case hex; send the image as data")
-    return wrong_image(index, "has neither sha256 nor data nor url")
+            raise wrong_image(index, "not the SHA-256 of an image in lower-case hex; send the image as data")
+    raise wrong_image(index, "has neither sha256 nor data nor url")
 
 
 def result(ended: Recorded | Refused) -> pb.SubmitResult:
@@ -347,10 +348,10 @@ class Monitor(MonitorServiceServicer):
             given = dict(context.invocation_metadata() or ()).get(HEADER_TRACE, "")
             traces.received(given if isinstance(given, str) else "")
         read = partial(submission, request.response, self._caller(context), self._bounds)
-        ended = await self._leave(self._core.record(read))
-        if isinstance(ended, Refused):
-            raise ended.but(field=f"response.{ended.field}") if ended.field else ended
-        return message(pb.SubmitResponse, ended)
+        try:
+            return message(pb.SubmitResponse, await self._leave(self._core.record(read)))
+        except Refused as error:
+            raise error.but(field=f"response.{error.field}") if error.field else error from None
 
     async def SubmitStream(  # noqa: N802
         self, requests: AsyncIterator[pb.SubmitStreamRequest], context: Context

@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from groundwatch.errors import GroundwatchError
@@ -40,7 +40,7 @@ from groundwatch.gateway.pages.answers import AnswersRoutes
 from groundwatch.gateway.pages.health import HealthPage
 from groundwatch.gateway.pages.overview import Overview
 from groundwatch.gateway.pages.rendering import Pages
-from groundwatch.gateway.pages.review import QueueRoutes, ReviewRoutes
+from groundwatch.gateway.pages.review import ReviewRoutes
 from groundwatch.gateway.pages.runs import RunRoutes
 from groundwatch.gateway.receivers.litellm import LiteLlmRoutes
 from groundwatch.gateway.receivers.otlp import OtlpRoutes, Receiver
@@ -52,38 +52,8 @@ from groundwatch.runtime.telemetry.labels import OTHER
 from groundwatch.runtime.telemetry.server import telemetry_routes
 from groundwatch.topology import HEADER_TRACE
 
-
-class PageRoutes:
-    """Each page is a class of its own, made of the core and `Pages`, with `routes()`."""
-
-    def __init__(self, core: GatewayCore, pages: Pages) -> None:
-        self._core = core
-        self._pages = pages
-
-    def routes(self) -> list[Route]:
-        return [
-            *Overview(self._core, self._pages).routes(),
-            *AnswersRoutes(self._core, self._pages).routes(),
-            *AnswerPages(self._core, self._pages).routes(),
-            *AlarmPages(self._core, self._pages).routes(),
-            *RunRoutes(self._core, self._pages).routes(),
-            *HealthPage(self._core, self._pages).routes(),
-            Route("/static/{name}", self._static, ANYBODY),
-            Route("/static/{version}/{name}", self._static, ANYBODY),
-            Route("/favicon.ico", self._icon, ANYBODY),
-            *QueueRoutes(self._core, self._pages).routes(),
-        ]
-
-    async def _static(self, request: Request) -> Response:
-        names = request.path_params
-        reply = self._pages.static.reply(names.get("version", ""), names["name"])
-        if reply is None:
-            raise HTTPException(404)
-        return reply
-
-    async def _icon(self, request: Request) -> Response:
-        return RedirectResponse(self._pages.static.address("icon.svg"), 302)
-
+PAGES = (Overview, AnswersRoutes, AnswerPages, AlarmPages, RunRoutes, HealthPage, ReviewRoutes)
+"""Made of the core and what all pages share; each has `routes()`, some also the same as JSON."""
 
 NDJSON = frozenset(
     {"application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines"}
@@ -155,7 +125,8 @@ class HttpApi:
 
     def _routes(self) -> list[Route]:
         return [
-            *PageRoutes(self._core, self._pages).routes(),
+            *(route for page in PAGES for route in page(self._core, self._pages).routes()),
+            *self._pages.routes(),
             *self._login.routes(),
             Route("/v1/responses", self.post_responses, SEND, methods=["POST"]),
             Route("/v1/responses/{id:path}", self.get_response, VIEW),
@@ -165,11 +136,8 @@ class HttpApi:
             Route("/v1/losses", self.post_losses, SEND, methods=["POST"]),
             *LiteLlmRoutes(self._core).routes(),
             *OtlpRoutes(self._core, self._receiver).routes(),
-            *ReviewRoutes(self._core).routes(),
             *self._more,
             Route("/v1/scores", self.scores, VIEW),
-            Route("/v1/report", self.report, Need("viewer", "the report")),
-            Route("/v1/alarms", self.alarms, Need("viewer", "the list of alarms")),
             *(
                 Route(route.path, route.endpoint, METRICS if route.path == "/metrics" else ANYBODY)
                 for route in telemetry_routes(
@@ -200,15 +168,13 @@ class HttpApi:
         return await self._record(request, read_question)
 
     async def _record(
-        self, request: Request, read: Callable[[bytes, Limits, Caller], Submission | Refused]
+        self, request: Request, read: Callable[[bytes, Limits, Caller], Submission]
     ) -> Response:
         if (traces := self._core.bus.traces) is not None:
             traces.received(request.headers.get(HEADER_TRACE, ""))
         with self._core.intake.counting():
             body = await body_of(request, self._bounds.line)
         ended = await self._core.record(lambda: read(body, self._bounds, caller_of(request)))
-        if isinstance(ended, Refused):
-            raise ended
         return json(ended, 202 if ended.status == "recorded" else 200)
 
     async def get_response(self, request: Request) -> Response:
@@ -236,8 +202,8 @@ class HttpApi:
             self._core.metrics.images.labels("refused").inc()
             raise Refused("too_large", f"image is larger than {limit} bytes") from error
         caller = caller_of(request)
-        if over := self._core.admission.admit(caller.only or DEFAULT_TENANT, IMAGES):
-            raise self._core.intake.refuse(over)
+        with self._core.intake.counting():
+            self._core.admission.admit(caller.only or DEFAULT_TENANT, IMAGES)
         async with bounded():
             image = await self._core.intake.attachments.store(data, caller.sender)
         # Not 201 for a new one: whether anybody has sent this image before is nobody's business.
@@ -296,16 +262,6 @@ class HttpApi:
 
     def _watched(self) -> None:
         self._watching -= 1
-
-    async def report(self, request: Request) -> Response:
-        return json(await self._core.report(), headers={"Cache-Control": "no-store"})
-
-    async def alarms(self, request: Request) -> Response:
-        """Which model got worse, in which category, since when, and whether second opinions say so too; and
-        what is watched."""
-        told = self._core.live.alarms()
-        await self._core.corrections.add_to(told["alarms"], self._core.live.raised)
-        return json(told, headers={"Cache-Control": "no-store"})
 
     async def _form_image(self, request: Request, limit: int) -> bytes:
         body = await body_of(request, limit + FORM_SLACK)

@@ -1,13 +1,21 @@
-"""How many responses of a tenant this gateway takes: so that one that floods does not fill the streams of
-all."""
+"""Whether more is taken: how many responses of a tenant, so that one that floods does not fill the streams of
+all, and how many may wait to be judged."""
 
+import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable
 
+import nats.js.errors
+
 from groundwatch.gateway.refusals import Refused
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.streams import FAULTS
+from groundwatch.runtime.services.tasks import SupervisedTask
 from groundwatch.runtime.settings.gateway import AdmissionSettings, TenantRate
 from groundwatch.runtime.telemetry.metrics import Metrics
+from groundwatch.topology import consumer
+from groundwatch.topology.partitions import consumers_in
 
 RESPONSES, HALVES, IMAGES = "responses", "calls in halves", "images"
 """What is counted, each by itself: what a tenant sends of one takes nothing from the others. Of calls whose
@@ -48,21 +56,20 @@ class Admission:
         self._clock = clock
         self._buckets: OrderedDict[tuple[str, str], TokenBucket] = OrderedDict()
 
-    def admit(self, tenant: str, kind: str = RESPONSES) -> Refused | None:
-        """Count a response of the tenant, or say why it is not taken now."""
-        refused = self.refusal(tenant, kind)
-        if refused is None and (rate := self._rate(tenant, kind)) is not None:
+    def admit(self, tenant: str, kind: str = RESPONSES, *, id: str = "") -> None:
+        """Count a response of the tenant. Raises as `check` does."""
+        self.check(tenant, kind, id=id)
+        if (rate := self._rate(tenant, kind)) is not None:
             self._bucket(tenant, kind, rate).left -= 1
-        return refused
 
-    def refusal(self, tenant: str, kind: str = RESPONSES) -> Refused | None:
-        """Why a response of the tenant is not taken now, if it is beyond the rate. Counts nothing."""
+    def check(self, tenant: str, kind: str = RESPONSES, *, id: str = "") -> None:
+        """Raises `Refused` for a response of the tenant that is beyond the rate now. Counts nothing."""
         rate = self._rate(tenant, kind)
         if rate is None or (left := self._bucket(tenant, kind, rate).left) >= 1:
-            return None
+            return
         self._metrics.over_rate(tenant)
         message = f"tenant '{tenant}' may send {rate.rate:g} {kind} a second; send it again later"
-        return Refused("rate_limited", message, after=(1 - left) / rate.rate)
+        raise Refused("rate_limited", message, id=id, after=(1 - left) / rate.rate)
 
     def give_back(self, tenant: str) -> None:
         """A response that was counted had been there before, or was not recorded."""
@@ -85,3 +92,72 @@ class Admission:
             self._buckets.popitem(last=False)
         bucket.fill(rate, now)
         return bucket
+
+
+CONSUMER = "extraction"
+BACKLOG_SECONDS = 1.0
+WAIT_SECONDS = 0.1
+
+
+class Backlog(SupervisedTask):
+    """What waits for extraction: looked up every second, with what was sent since added."""
+
+    def __init__(self, bus: Bus, limit: int) -> None:
+        super().__init__("gateway-backlog", self._watch)
+        self._bus = bus
+        self._limit = limit
+        self._waiting = 0
+        self._sent = 0
+        self._closing = False
+        self._unseen = ""
+
+    def close(self) -> None:
+        """Take nothing more, and let nobody wait: who is asked from now on refuses."""
+        self._closing = True
+
+    def sent(self) -> None:
+        self._sent += 1
+
+    @property
+    def problem(self) -> str:
+        return self._unseen or super().problem
+
+    def refusal(self) -> Refused | None:
+        if self._closing:
+            return Refused(reason="unavailable", message="the gateway is going down; send it again")
+        if self._waiting + self._sent > self._limit:
+            message = f"more than {self._limit} responses wait to be judged; send it again later"
+            return Refused(reason="backlog", message=message)
+        return None
+
+    async def room(self, deadline: float) -> Refused | None:
+        """Wait for room, at most until `deadline` (of the monotonic clock); why there is none then."""
+        while True:
+            refusal = self.refusal()
+            if refusal is None or self._closing or time.monotonic() >= deadline:
+                return refusal
+            await asyncio.sleep(WAIT_SECONDS)
+
+    async def look(self) -> None:
+        before = self._sent
+        specs = list(consumers_in(consumer(CONSUMER), self._bus.partitions))
+        try:
+            infos = await asyncio.gather(
+                *(self._bus.js.consumer_info(spec.stream, spec.name) for spec in specs)
+            )
+        except nats.js.errors.NotFoundError:
+            # Recording is still safe: the consumer, once made, begins with the first response.
+            missing = f"consumer {CONSUMER} or stream {specs[0].stream} does not exist"
+            self._unseen = f"{missing}: run groundwatch admin provision"
+            return
+        except FAULTS as error:
+            self._unseen = f"NATS does not answer: {error!r}"
+            return
+        self._unseen = ""
+        self._waiting = sum(info.num_pending or 0 for info in infos)
+        self._sent -= before
+
+    async def _watch(self) -> None:
+        while True:
+            await self.look()
+            await asyncio.sleep(BACKLOG_SECONDS)

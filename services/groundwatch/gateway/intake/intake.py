@@ -9,7 +9,7 @@ knows.
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from typing import Any, get_args
 
 import msgspec
@@ -23,7 +23,7 @@ from groundwatch.gateway.fetching import Fetcher
 from groundwatch.gateway.intake.known_ids import KnownIds
 from groundwatch.gateway.intake.logged import LeftOut
 from groundwatch.gateway.intake.submissions import Attachments, Submission
-from groundwatch.gateway.refusals import Reason, Recorded, Refused, bounded
+from groundwatch.gateway.refusals import Reason, Recorded, Refused, bounded, refusal_of
 from groundwatch.keys import bare_key, in_partition
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import Stage
@@ -91,77 +91,60 @@ class Intake:
         for reason in get_args(Reason):
             metrics.refused.labels(reason)
 
-    async def record(self, submission: Submission, *, timeout: float = 0.0) -> Recorded | Refused:
-        """Record a response. Faults that pass are tried again for `timeout` seconds."""
+    async def record(self, submission: Submission, *, timeout: float = 0.0) -> Recorded:
+        """Record a response. Faults that pass are tried again for `timeout` seconds. Raises `Refused`."""
         deadline = time.monotonic() + timeout
-        stored = await self._with_images(submission, deadline, self._against)
-        ended: Ready | Recorded | Refused
-        if isinstance(stored, Refused):
-            ended = self.refuse(stored)
-        else:
-            response, left_out = stored
-            ended = ready = await self.prepare(response, left_out, submission.declined)
-            if isinstance(ready, Ready):
-                left = max(0.0, deadline - time.monotonic())
-                ended = await self.finish(ready, await self.send(ready), timeout=left)
-        assert not isinstance(ended, Ready)
-        conflicts = isinstance(ended, Refused) and ended.reason == "conflict"
-        if conflicts and submission.is_lenient and submission.varies:
-            # The same call again, of which more or less could be fetched than before.
-            return Recorded(id=ended.id, status="duplicate")
-        return ended
+        try:
+            response, left_out = await self._with_images(submission, deadline, self._check_new)
+            ready = await self.prepare(response, left_out, submission.declined)
+            if isinstance(ready, Recorded):
+                return ready
+            left = max(0.0, deadline - time.monotonic())
+            return await self.finish(ready, await self.send(ready), timeout=left)
+        except Refused as error:
+            if error.reason == "conflict" and submission.is_lenient and submission.varies:
+                # The same call again, of which more or less could be fetched than before.
+                return Recorded(id=error.id, status="duplicate")
+            raise
 
-    async def ask(self, question: Submission, strategy: Strategy) -> Recorded | Refused:
+    async def ask(self, question: Submission, strategy: Strategy) -> Recorded:
         """Put a question to the response's model, whose answer will be recorded in its place.
 
-        Nothing is sampled out: who asks wants the answer judged.
+        Nothing is sampled out: who asks wants the answer judged. Raises `Refused`.
         """
 
-        def said_of(response: ResponseRecorded) -> QuestionAsked:
+        def question_of(response: ResponseRecorded) -> QuestionAsked:
             protocols = self._protocols(response)
             response = msgspec.structs.replace(response, protocols=protocols, recorded_at=0.0)
             return QuestionAsked(response=response, strategy=strategy)
 
-        async def against(response: ResponseRecorded) -> Refused | None:
-            return self._unknown(response) or await self._conflict(
-                ASKED, response, digest_of(said_of(response))
-            )
+        async def check_new(response: ResponseRecorded) -> None:
+            self._check(response)
+            await self._check_free(ASKED, response, digest_of(question_of(response)))
 
-        with_images = await self._with_images(question, 0.0, against)
-        if isinstance(with_images, Refused):
-            return self.refuse(with_images)
-        stored, _ = with_images
-        if refused := self._unknown(stored):
-            return self.refuse(refused)
-        said = said_of(stored)
-        response, said_digest = said.response, digest_of(said)
-        try:
-            async with bounded():
-                response = msgspec.structs.replace(
-                    response, partition=await self.placing.partition(response.key)
-                )
-        except TransientError as error:
-            return self.refuse(_unavailable(response.id, error))
-        said = msgspec.structs.replace(said, response=response)
+        stored, _ = await self._with_images(question, 0.0, check_new)
+        self._check(stored)
+        asked = question_of(stored)
+        response, digest = asked.response, digest_of(asked)
+        async with _available(response.id):
+            response = msgspec.structs.replace(response, partition=await self.placing.partition(response.key))
+        asked = msgspec.structs.replace(asked, response=response)
         key = response.key
         outgoing = Outgoing(
             subject=subject_of("asked", LIVE, Stage.CAPTIONING.value, key),
-            payload=ENCODER.encode(said),
+            payload=ENCODER.encode(asked),
             message_id=(key, "asked"),
-            headers={HEADER_PROTOCOLS: ",".join(response.protocols), HEADER_DIGEST: said_digest},
+            headers={HEADER_PROTOCOLS: ",".join(response.protocols), HEADER_DIGEST: digest},
         )
-        ready = Ready(response=response, digest=said_digest, stream=ASKED, outgoing=outgoing)
-        if repeat := self._repeat(ASKED, response, said_digest):
+        ready = Ready(response=response, digest=digest, stream=ASKED, outgoing=outgoing)
+        if repeat := self._repeat(ASKED, response, digest):
             return repeat
-        try:
-            async with bounded():
-                taken = self._known.is_same(RESPONSES, key, "") is not None or await self._bus.holds(
-                    RESPONSES, subject_of("recorded", LIVE, key)
-                )
-                if taken and not await self._bus.holds(ASKED, outgoing.subject):
-                    return self.refuse(_conflict(response))
-        except TransientError as error:
-            return self.refuse(_unavailable(response.id, error))
+        async with _available(response.id):
+            taken = self._known.is_same(RESPONSES, key, "") is not None or await self._bus.holds(
+                RESPONSES, subject_of("recorded", LIVE, key)
+            )
+            if taken and not await self._bus.holds(ASKED, outgoing.subject):
+                raise _conflict(response)
         outgoing, span = self._bus.begin_trace(outgoing, "gateway ask")
         ready = msgspec.structs.replace(ready, outgoing=outgoing, span=span)
         return await self.finish(ready, await self.send(ready))
@@ -171,99 +154,92 @@ class Intake:
         """Whether nothing is taken for now, since it is not known what was erased, or recorded long ago."""
         return bool(self._erased.problem or self._known.problem)
 
-    def gone(self, response: ResponseRecorded) -> Refused | None:
-        """Why a response is not taken although it is right: it, its tenant or an image of it was erased.
+    def check_erased(self, response: ResponseRecorded) -> None:
+        """Raises `Refused` where a response, its tenant or an image of it was erased.
 
         While nobody knows what was erased, or recorded long ago, nothing is taken.
         """
         if problem := self._erased.problem or self._known.problem:
-            return Refused(id=response.id, reason="unavailable", message=f"not recorded: {problem}")
+            raise Refused(id=response.id, reason="unavailable", message=f"not recorded: {problem}")
         if why := self._erased.why(response):
-            return Refused(id=response.id, reason="erased", field="id", message=why)
-        return None
+            raise Refused(id=response.id, reason="erased", field="id", message=why)
 
-    def _unknown(self, response: ResponseRecorded) -> Refused | None:
-        if gone := self.gone(response):
-            return gone
+    def _check(self, response: ResponseRecorded) -> None:
+        self.check_erased(response)
         for protocol in response.protocols:
             if protocol not in registry.names():
-                return Refused(
+                raise Refused(
                     id=response.id,
                     reason="unknown_protocol",
                     field="protocols",
                     message=f"no protocol '{protocol[:64]}'; known are {', '.join(registry.names())}",
                 )
-        return None
 
     def _protocols(self, response: ResponseRecorded) -> tuple[str, ...]:
         return tuple(dict.fromkeys(response.protocols)) or self._settings.protocols
 
-    def _repeat(self, stream: str, response: ResponseRecorded, digest: str) -> Recorded | Refused | None:
+    def _repeat(self, stream: str, response: ResponseRecorded, digest: str) -> Recorded | None:
         """How it ends where its id has left the stream; None where it is to be sent."""
-        match self._known.is_same(stream, response.key, digest):
-            case True:
-                return Recorded(id=response.id, status="duplicate")
-            case False:
-                return self.refuse(_conflict(response))
-        return None
+        same = self._known.is_same(stream, response.key, digest)
+        if same is False:
+            raise _conflict(response)
+        return Recorded(id=response.id, status="duplicate") if same else None
 
-    async def _against(self, response: ResponseRecorded) -> Refused | None:
-        """What `prepare` and the stream would refuse a response for, before its images are stored."""
-        said_digest = digest_of(_unspanned(msgspec.structs.replace(response, recorded_at=0.0)))
-        return self._unknown(response) or await self._conflict(RESPONSES, response, said_digest)
+    async def _check_new(self, response: ResponseRecorded) -> None:
+        """Raises what `prepare` and the stream would refuse a response for, before its images are stored."""
+        self._check(response)
+        digest = digest_of(_unspanned(msgspec.structs.replace(response, recorded_at=0.0)))
+        await self._check_free(RESPONSES, response, digest)
 
-    async def _conflict(self, stream: str, response: ResponseRecorded, digest: str) -> Refused | None:
-        """Whether the id is taken, as the index or the stream knows it. Raises `TransientError`."""
+    async def _check_free(self, stream: str, response: ResponseRecorded, digest: str) -> None:
+        """Raises `Refused` for an id that is taken, as the index or the stream knows it, `TransientError`."""
         same = self._known.is_same(stream, response.key, digest)
         if same is None:
             key = in_partition(response.key, await self.placing.partition(response.key))
             place = ("recorded", LIVE) if stream == RESPONSES else ("asked", LIVE, Stage.CAPTIONING.value)
             headers = await self._bus.headers_of(stream, subject_of(*place, key))
             same = headers is None or headers.get(HEADER_DIGEST) == digest
-        return None if same else _conflict(response)
+        if not same:
+            raise _conflict(response)
 
     async def prepare(
         self, response: ResponseRecorded, left_out: Sequence[str] = (), declined: str = ""
-    ) -> Ready | Recorded | Refused:
+    ) -> Ready | Recorded:
         """Decide everything about a response whose images are stored; waits for new leases and its place.
 
         `left_out` are the reasons for what it lacks: with them perhaps no protocol judges it, and none with
         `declined`, which uses nothing of a budget. What is prepared must be sent and finished: it may have
-        used something of one. What ends here has been counted.
+        used something of one. Raises `Refused`.
         """
         declined = declined or self.left_out.declined(left_out)
-        if refused := self._unknown(response):
-            return self.refuse(refused)
-        said = msgspec.structs.replace(response, recorded_at=0.0)
-        said_digest = digest_of(_unspanned(said))
-        if repeat := self._repeat(RESPONSES, said, said_digest):
+        self._check(response)
+        sent = msgspec.structs.replace(response, recorded_at=0.0)
+        digest = digest_of(_unspanned(sent))
+        if repeat := self._repeat(RESPONSES, sent, digest):
             return repeat
         protocols = self._protocols(response)
-        try:
-            dry = () if declined else self._budgets.dry(response.tenant, response.model, protocols)
-            async with bounded():
-                if dry:
-                    await self._budgets.lease(dry)
-                partition = await self.placing.partition(response.key)
-        except TransientError as error:
-            return self.refuse(_unavailable(response.id, error))
+        dry = () if declined else self._budgets.dry(response.tenant, response.model, protocols)
+        async with _available(response.id):
+            if dry:
+                await self._budgets.lease(dry)
+            partition = await self.placing.partition(response.key)
         now = self._budgets.clock()
         if declined:
             decided = Decided(declined=dict.fromkeys(protocols, declined))
         else:
-            decided = decide(self._settings.sampling, self._budgets, said, protocols, now)
+            decided = decide(self._settings.sampling, self._budgets, sent, protocols, now)
         event = msgspec.structs.replace(
-            said,
+            sent,
             protocols=protocols,
             declined=decided.declined,
             drawn=decided.drawn,
             recorded_at=now,
             partition=partition,
         )
-        outgoing, span = self._bus.begin_trace(recorded(event, said_digest), "gateway record")
+        outgoing, span = self._bus.begin_trace(recorded(event, digest), "gateway record")
         return Ready(
             response=event,
-            digest=said_digest,
+            digest=digest,
             outgoing=outgoing,
             held=decided.held,
             left_out=tuple(left_out),
@@ -281,12 +257,10 @@ class Intake:
         except TransientError as error:
             return _unavailable(ready.response.id, error)
 
-    async def finish(
-        self, ready: Ready, waiting: Receipt | Refused, *, timeout: float = 0.0
-    ) -> Recorded | Refused:
+    async def finish(self, ready: Ready, waiting: Receipt | Refused, *, timeout: float = 0.0) -> Recorded:
         """Wait until the stream has it, sending it again for `timeout` seconds if the stream refuses.
 
-        Nothing is sent any more once this has returned.
+        Nothing is sent any more once this has ended. Raises `Refused`.
         """
         try:
             return await self._finish(ready, waiting, timeout)
@@ -294,7 +268,7 @@ class Intake:
             if ready.span is not None:
                 ready.span.end()
 
-    async def _finish(self, ready: Ready, waiting: Receipt | Refused, timeout: float) -> Recorded | Refused:
+    async def _finish(self, ready: Ready, waiting: Receipt | Refused, timeout: float) -> Recorded:
         deadline = time.monotonic() + timeout
         silence = _unconfirmed(ready, "no answer came back")
         unsure: Refused | None = None
@@ -318,7 +292,7 @@ class Intake:
                     del self._unsure[next(iter(self._unsure))]
             else:
                 ready.undo()
-            return self.refuse(ended)
+            raise ended
         if ended.status == "duplicate":
             ready.undo()
         elif ready.stream == RESPONSES:
@@ -341,39 +315,35 @@ class Intake:
         try:
             yield
         except Refused as error:
-            self.refuse(error)
+            self.count(error)
             raise
 
-    def refuse(self, refused: Refused) -> Refused:
+    def count(self, refused: Refused) -> None:
         self._metrics.refused.labels(refused.reason).inc()
-        return refused
 
     async def _with_images(
         self,
         submission: Submission,
         deadline: float,
-        against: Callable[[ResponseRecorded], Awaitable[Refused | None]],
-    ) -> tuple[ResponseRecorded, tuple[str, ...]] | Refused:
+        check_new: Callable[[ResponseRecorded], Awaitable[None]],
+    ) -> tuple[ResponseRecorded, tuple[str, ...]]:
         """The response with its images stored, and the reasons for what is left out; faults that pass are
-        tried again until `deadline`. `against` says why a response is refused, whose images it names."""
+        tried again until `deadline`. `check_new` raises `Refused` for a response that names its images."""
         response, stored = submission.response, None
 
-        async def refusal(digests: tuple[str, ...]) -> Refused | None:
-            return await against(msgspec.structs.replace(response, images=digests))
+        async def check(digests: tuple[str, ...]) -> None:
+            await check_new(msgspec.structs.replace(response, images=digests))
 
-        try:
-            async with bounded():
-                while stored is None or isinstance(stored, Refused):
-                    try:
-                        stored = self.gone(response) or await self.attachments.digests(submission, refusal)
-                    except TransientError as error:
-                        stored = Refused(id=response.id, reason="unavailable", message=str(error))
-                    if isinstance(stored, Refused):
-                        if not stored.passing or stored.lasting or time.monotonic() >= deadline:
-                            return stored
-                        await asyncio.sleep(RETRY_SECONDS)
-        except TransientError as error:
-            return _unavailable(response.id, error)
+        async with _available(response.id):
+            while stored is None:
+                try:
+                    self.check_erased(response)
+                    stored = await self.attachments.digests(submission, check)
+                except (Refused, TransientError) as error:
+                    refused = error if isinstance(error, Refused) else refusal_of(error).but(id=response.id)
+                    if not refused.passing or refused.lasting or time.monotonic() >= deadline:
+                        raise refused from error
+                    await asyncio.sleep(RETRY_SECONDS)
         left_out = (*(submission.left_out or ()), *stored.left_out)
         return msgspec.structs.replace(response, images=stored.images), left_out
 
@@ -411,12 +381,22 @@ class Intake:
         return _conflict(ready.response)
 
 
-def _unspanned(said: ResponseRecorded) -> ResponseRecorded:
+def _unspanned(sent: ResponseRecorded) -> ResponseRecorded:
     """Without the ids of its span: one call may be logged by several spans, and is one response."""
-    if SPAN_TAG not in said.tags:
-        return said
-    tags = {name: value for name, value in said.tags.items() if name not in (TRACE_TAG, SPAN_TAG)}
-    return msgspec.structs.replace(said, tags=tags)
+    if SPAN_TAG not in sent.tags:
+        return sent
+    tags = {name: value for name, value in sent.tags.items() if name not in (TRACE_TAG, SPAN_TAG)}
+    return msgspec.structs.replace(sent, tags=tags)
+
+
+@contextlib.asynccontextmanager
+async def _available(name: str) -> AsyncIterator[None]:
+    """As `bounded`. Raises `Refused` for what cannot be had now."""
+    try:
+        async with bounded():
+            yield
+    except TransientError as error:
+        raise _unavailable(name, error) from error
 
 
 def _conflict(response: ResponseRecorded) -> Refused:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import Literal
 
 import msgspec
@@ -112,12 +113,12 @@ Result = Literal["recorded", "without_image", "duplicate", "refused", "unreadabl
 """`without_image`: recorded, although an image or another part was left out. `ignored`: no call of a model.
 `incomplete`: a part of it never came, or was left out by who logged it."""
 
-Record = Callable[[Callable[[], Submission | Refused]], Awaitable[Recorded | Refused]]
+Record = Callable[[Callable[[], Submission]], Awaitable[Recorded]]
 """`GatewayCore.record`."""
 
 
-Complete = Callable[[Conversation, str, str], Awaitable[Conversation | Refused]]
-"""A call with what it only names, for a sender and a tenant."""
+Complete = Callable[[Conversation, str, str], Awaitable[Conversation]]
+"""A call with what it only names, for a sender and a tenant. Raises `Refused`."""
 
 
 def _tags(conversation: Conversation) -> dict[str, str]:
@@ -131,9 +132,9 @@ def _tags(conversation: Conversation) -> dict[str, str]:
 
 
 def submission_of(
-    conversation: Conversation, caller: Caller, bounds: Limits, *, tenant: str = ""
-) -> Submission | Refused:
-    """The submission of a logged call, or why it is none.
+    conversation: Conversation, caller: Caller, bounds: Limits, *, tenant: str = "", varies: bool = False
+) -> Submission:
+    """The submission of a logged call. Raises `Refused`.
 
     An id that is missing or too long becomes a digest, the same for the same call. What is beyond a bound is
     cut off, and left out by its reason.
@@ -143,15 +144,15 @@ def submission_of(
     try:
         "".join((*texts, *tags, *tags.values())).encode()
     except UnicodeEncodeError:
-        return Refused(reason="malformed", message="contains a lone surrogate, which is no character")
+        raise Refused(
+            reason="malformed", message="contains a lone surrogate, which is no character"
+        ) from None
     name = id_of(conversation)
     owner = caller.owner(tenant, name)
-    if isinstance(owner, Refused):
-        return owner
     for field in ("model", "answer"):
         if not getattr(conversation, field):
             why = f" ({note_on(conversation.left_out[0])})" if conversation.left_out else ""
-            return Refused(id=name, reason="invalid", field=field, message=f"was not logged{why}")
+            raise Refused(id=name, reason="invalid", field=field, message=f"was not logged{why}")
     described = Described(
         model=conversation.model,
         answer=conversation.answer,
@@ -161,7 +162,7 @@ def submission_of(
     described, cut = shortened(described, len(conversation.images), bounds)
     images = conversation.images[: bounds.images]
     if wrong := check_record(described, name, images, bounds):
-        return Refused(id=name, reason="invalid", field=wrong.field, message=wrong.message)
+        raise Refused(id=name, reason="invalid", field=wrong.field, message=wrong.message)
     return Submission(
         response=ResponseRecorded(
             id=name,
@@ -174,7 +175,7 @@ def submission_of(
         images=tuple(map(attachment_of, images)),
         sender=caller.sender,
         left_out=(*conversation.left_out, *cut),
-        varies=any(isinstance(image, ImageUrl) for image in images),
+        varies=varies or any(isinstance(image, ImageUrl) for image in images),
     )
 
 
@@ -203,9 +204,17 @@ def id_of(conversation: Conversation) -> str:
     """The id under which it is recorded."""
     if conversation.id:
         return conversation.id if len(conversation.id) <= LONGEST_ID else digest(conversation.id)
-    said = (conversation.model, conversation.prompt, conversation.answer, repr(conversation.at))
+    texts = (conversation.model, conversation.prompt, conversation.answer, repr(conversation.at))
     images = (msgspec.json.encode(image).decode() for image in conversation.images)
-    return digest(*said, *images)
+    return digest(*texts, *images)
+
+
+def _unreadable(call: Unreadable, name: str = "") -> Refused:
+    return Refused(id=call.id[:LONGEST_ID] or name, reason="malformed", message=call.message)
+
+
+def _raise(call: Unreadable) -> Submission:
+    raise _unreadable(call)
 
 
 class LoggedCalls:
@@ -222,62 +231,72 @@ class LoggedCalls:
 
     async def record(
         self, call: Conversation | Unreadable, caller: Caller, source: Source, *, tenant: str = ""
-    ) -> Recorded | Refused:
-        """Record one. The refusal of what is unreadable has the reason `malformed`."""
+    ) -> Recorded:
+        """Record one. Raises `Refused`, of what is unreadable with the reason `malformed`."""
         if isinstance(call, Unreadable):
             self.count(source, "unreadable")
-            wrong = Refused(id=call.id[:LONGEST_ID], reason="malformed", message=call.message)
-            return await self._record(lambda: wrong)
-        read = submission_of(call, caller, self._bounds, tenant=tenant)
-        if call.references and not (isinstance(read, Refused) and read.field != "answer"):
-            # What is fetched must not change the id.
-            named = msgspec.structs.replace(call, id=id_of(call))
-            owner = read.response.tenant if isinstance(read, Submission) else tenant
-            completed = await self._complete(named, caller.sender, owner)
-            if isinstance(completed, Refused):
-                read = completed
-            else:
-                call = completed
-                read = submission_of(call, caller, self._bounds, tenant=tenant)
-                if isinstance(read, Submission):
-                    read = msgspec.structs.replace(read, varies=True)
-        ended = await self._record(lambda: read)
-        if isinstance(ended, Refused):
+            return await self._record(partial(_raise, call))
+        read = partial(submission_of, caller=caller, bounds=self._bounds, tenant=tenant)
+        try:
+            if call.references and self._is_wanted(call, read):
+                # What is fetched must not change the id.
+                named = msgspec.structs.replace(call, id=id_of(call))
+                owner = caller.tenant(tenant) or "default"
+                call = await self._complete(named, caller.sender, owner)
+                read = partial(read, varies=True)
+            ended = await self._record(partial(read, call))
+        except Refused as error:
             self.count(source, "refused")
-            if ended.field == "answer":
+            if error.field == "answer":
                 for reason in call.left_out:
                     self._left_out.note(reason)
-        elif ended.status == "duplicate":
+            raise
+        if ended.status == "duplicate":
             self.count(source, "duplicate")
         else:
             self.count(source, "without_image" if ended.left_out else "recorded")
         return ended
 
+    def _is_wanted(self, call: Conversation, read: Callable[[Conversation], Submission]) -> bool:
+        """Whether a call can be taken as it is, or once its answer was fetched."""
+        try:
+            read(call)
+        except Refused as error:
+            return error.field == "answer"
+        return True
+
     async def record_acknowledged(
         self, call: Conversation | Unreadable, caller: Caller, source: Source, *, name: str
     ) -> Recorded | Refused:
-        """Record a call that was acknowledged before it was read whole, for the tenant `caller` is of.
+        """Record a call that was acknowledged before it was read whole, for the tenant `caller` is of: nobody
+        waits for what becomes of it.
 
         What is refused for good is recorded as declined, under its id, or else as `name`; the log says why.
         """
         if isinstance(call, Conversation):
-            ended = await self.record(call, caller, source)
-            if not isinstance(ended, Refused) or ended.passing or ended.reason in SETTLED:
-                return ended
+            try:
+                return await self.record(call, caller, source)
+            except Refused as error:
+                refused = error.but()
+            if refused.passing or refused.reason in SETTLED:
+                return refused
         else:
-            ended = Refused(id=call.id[:LONGEST_ID] or name, reason="malformed", message=call.message)
+            refused = _unreadable(call, name)
         if isinstance(call, Conversation) or call.reason not in NOT_LOST:
-            declined = await self._record(lambda: _declined(call, ended, caller, name))
-            if isinstance(declined, Refused) and declined.reason != "conflict":
-                return declined
-            if isinstance(declined, Refused) or declined.status == "duplicate":
+            try:
+                declined = await self._record(partial(_declined, call, refused, caller, name))
+            except Refused as error:
+                if error.reason != "conflict":
+                    return error.but()
+                declined = Recorded(id=error.id, status="duplicate")
+            if declined.status == "duplicate":
                 # A half that came again, of a call that had been recorded.
                 self.count(source, "duplicate")
-                return Recorded(id=declined.id, status="duplicate")
+                return declined
         if isinstance(call, Unreadable):
             self.count(source, "incomplete" if call.reason in INCOMPLETE else "unreadable")
-        logger.warning(f"gateway.{source}", id=ended.id, tenant=caller.only, reason=ended.message)
-        return ended
+        logger.warning(f"gateway.{source}", id=refused.id, tenant=caller.only, reason=refused.message)
+        return refused
 
     async def record_all(
         self, calls: Sequence[Conversation | Unreadable], caller: Caller, source: Source
@@ -290,10 +309,15 @@ class LoggedCalls:
         ended: list[Recorded | Refused] = [Refused(reason="unavailable", message="not recorded")] * len(calls)
 
         async def record(number: int) -> None:
-            one = passing[0] if passing else await self.record(calls[number], caller, source)
-            ended[number] = one
-            if isinstance(one, Refused) and one.passing:
-                passing.append(one)
+            if passing:
+                ended[number] = passing[0]
+                return
+            try:
+                ended[number] = await self.record(calls[number], caller, source)
+            except Refused as error:
+                ended[number] = refused = error.but()
+                if refused.passing:
+                    passing.append(refused)
 
         numbers = iter(range(len(calls)))
 
@@ -308,8 +332,8 @@ class LoggedCalls:
             # Those that were there already have used nothing after all, so the others may have their turn:
             # else a request that comes again and again would never get beyond its first few.
             passing.clear()
-            for number, one in enumerate(ended):
-                if isinstance(one, Refused) and one.passing:
+            for number, result in enumerate(ended):
+                if isinstance(result, Refused) and result.passing:
                     await record(number)
         if passing:
             raise passing[0]

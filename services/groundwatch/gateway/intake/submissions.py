@@ -7,8 +7,7 @@ import re
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from itertools import count, repeat
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -58,14 +57,14 @@ Attachment = str | bytes | Encoded | ImageUrl
 """An image given with a response: the SHA-256 of a stored one, its bytes, these as base64, or where it is."""
 
 
-def read_attachment(given: str | SentImage, index: int) -> Attachment | Refused:
-    """What an item of `images` means: a name is not permission to read a thing."""
+def read_attachment(given: str | SentImage, index: int) -> Attachment:
+    """What an item of `images` means: a name is not permission to read a thing. Raises `Refused`."""
     if isinstance(given, SentImage):
         if given.base64 is not None and given.url is None:
             return Encoded(base64=given.base64)
         if given.url is not None and given.base64 is None:
             return ImageUrl(given.url)
-        return wrong_image(index, "has neither base64 nor url, or both")
+        raise wrong_image(index, "has neither base64 nor url, or both")
     if DIGEST.match(given):
         return given
     if url := _DATA_URL.match(given):
@@ -76,7 +75,7 @@ def read_attachment(given: str | SentImage, index: int) -> Attachment | Refused:
         message = 'send the image or its hash, or its address as {"url": "..."}'
     else:
         message = "not the SHA-256 of an image in lower-case hex; paths are not read: send the image"
-    return wrong_image(index, message)
+    raise wrong_image(index, message)
 
 
 def wrong_image(
@@ -132,61 +131,81 @@ class Stored(msgspec.Struct, frozen=True):
     left_out: tuple[str, ...] = ()
 
 
+T = TypeVar("T")
+
 _SENT = msgspec.json.Decoder(Sent)
 _QUESTION = msgspec.json.Decoder(SentQuestion)
 
 
-def read_submission(line: bytes, bounds: Limits, caller: Caller, *, name: str = "") -> Submission | Refused:
-    """Read one JSON object of `caller`'s; one without an id has the id `name`, or one that is made up."""
+def read_submission(line: bytes, bounds: Limits, caller: Caller, *, name: str = "") -> Submission:
+    """Read one JSON object of `caller`'s; one without an id has the id `name`, or one that is made up.
+
+    Raises `Refused`, as all that reads here.
+    """
     sent = decode_record(line, _SENT, bounds)
-    return _refused(sent) if isinstance(sent, Refusal) else _submission(sent, None, bounds, caller, name)
+    if isinstance(sent, Refusal):
+        raise _refused(sent)
+    return _submission(sent, sent.images, read_attachment, bounds, caller, name)
 
 
 def take_submission(
-    values: dict[str, Any], images: Sequence[Attachment | Refused], bounds: Limits, caller: Caller
-) -> Submission | Refused:
-    """The same for a response that came as values, beside its images, which are looked at in their turn."""
+    values: dict[str, Any],
+    images: Sequence[T],
+    read_image: Callable[[T, int], Attachment],
+    bounds: Limits,
+    caller: Caller,
+) -> Submission:
+    """The same for a response that came as values, beside its images, which are read in their turn."""
     sent = convert_record(values, Sent)
-    return _refused(sent) if isinstance(sent, Refusal) else _submission(sent, images, bounds, caller)
+    if isinstance(sent, Refusal):
+        raise _refused(sent)
+    return _submission(sent, images, read_image, bounds, caller)
 
 
-def read_question(line: bytes, bounds: Limits, caller: Caller) -> Submission | Refused:
+def read_question(line: bytes, bounds: Limits, caller: Caller) -> Submission:
     """Read one JSON object that asks for an answer instead of bringing one."""
     sent = decode_record(line, _QUESTION, bounds)
     if isinstance(sent, Refusal):
-        return _refused(sent)
+        raise _refused(sent)
     if sent.answer:
         message = "is what is asked for: leave it out"
-        return Refused(id=sent.id, reason="invalid", field="answer", message=message)
+        raise Refused(id=sent.id, reason="invalid", field="answer", message=message)
     if not sent.prompt.strip():
-        return Refused(id=sent.id, reason="invalid", field="prompt", message="is missing")
-    read = _submission(sent, None, bounds, caller)
-    return read if isinstance(read, Refused) else msgspec.structs.replace(read, strategy=sent.strategy)
+        raise Refused(id=sent.id, reason="invalid", field="prompt", message="is missing")
+    read = _submission(sent, sent.images, read_attachment, bounds, caller)
+    return msgspec.structs.replace(read, strategy=sent.strategy)
 
 
 def _submission(
-    sent: Sent, images: Sequence[Attachment | Refused] | None, bounds: Limits, caller: Caller, name: str = ""
-) -> Submission | Refused:
+    sent: Sent,
+    brought: Sequence[T],
+    read_image: Callable[[T, int], Attachment],
+    bounds: Limits,
+    caller: Caller,
+    name: str = "",
+) -> Submission:
     name = sent.id or name or uuid.uuid4().hex
     tenant = caller.owner(sent.tenant, name)
-    if isinstance(tenant, Refused):
-        return tenant
-    brought = sent.images if images is None else images
     left_out = sent.left_out
     if left_out is not None:
         known = (reason if reason in REASONS else "unknown_placeholder" for reason in left_out)
         sent, cut = shortened(sent, len(brought), bounds)
         left_out, brought = (*known, *cut), brought[: bounds.images]
     if wrong := check_record(sent, name, brought, bounds):
-        return _refused(wrong)
+        raise _refused(wrong)
     given: list[Attachment] = []
-    for image in map(_attachment, brought, count(), repeat(left_out is not None)):
-        if isinstance(image, Refused):
-            if left_out is None or not image.left_out:
-                return image.but(id=name)
-            left_out = (*left_out, image.left_out)
-        else:
-            given.append(image)
+    for index, image in enumerate(brought):
+        try:
+            given.append(read_image(image, index))
+        except Refused as error:
+            if left_out is None:
+                raise error.but(id=name) from None
+            # Whatever a library wrote in an image's place is looked at.
+            written = image_of(image) if isinstance(image, str) else None
+            if written is None or isinstance(written, str):
+                left_out = (*left_out, written or "image_format")
+            else:
+                given.append(attachment_of(written))
     response = recorded(msgspec.structs.replace(sent, tenant=tenant), name, ())
     return Submission(
         response=response,
@@ -195,21 +214,6 @@ def _submission(
         left_out=left_out,
         varies=any(isinstance(image, ImageUrl) for image in given),
     )
-
-
-def _attachment(
-    given: str | SentImage | Attachment | Refused, index: int, is_logged: bool
-) -> Attachment | Refused:
-    """`is_logged`: whatever a library wrote in an image's place is looked at."""
-    if not isinstance(given, str | SentImage):
-        return given
-    read = read_attachment(given, index)
-    if not isinstance(read, Refused) or not is_logged:
-        return read
-    image = image_of(given) if isinstance(given, str) else None
-    if image is None or isinstance(image, str):
-        return read.but(left_out=image or "image_format")
-    return attachment_of(image)
 
 
 def attachment_of(image: Image) -> Attachment:
@@ -277,80 +281,89 @@ class Attachments:
         return all(isinstance(image, str) and self._store.seen(image) for image in images)
 
     async def digests(
-        self, submission: Submission, refusal: Callable[[tuple[str, ...]], Awaitable[Refused | None]]
-    ) -> Stored | Refused:
+        self, submission: Submission, check: Callable[[tuple[str, ...]], Awaitable[None]]
+    ) -> Stored:
         """Check what came as bytes, look up the rest, and last fetch what is elsewhere, side by side. What is
-        new is stored when all of it is right, and `refusal` knows nothing against it: what is refused leaves
-        no image.
+        new is stored when all of it is right, and `check` raises nothing: what is refused leaves no image.
 
-        Raises `TransientError` as `store` does.
+        Raises `Refused`, or `TransientError` as `store` does.
         """
-        found: dict[int, str | StoredImage | Refused] = {}
         name, sender = submission.response.id, submission.sender
-        elsewhere: list[tuple[int, ImageUrl]] = []
+        results: dict[int, str | StoredImage | BaseException] = {}
+
+        def keep(index: int, result: str | StoredImage | BaseException) -> None:
+            """Of a logged call an image may be left out."""
+            left_out = submission.is_lenient and isinstance(result, Refused) and result.left_out
+            if isinstance(result, BaseException) and not left_out:
+                raise result
+            results[index] = result
+
+        elsewhere: dict[int, ImageUrl] = {}
         for index, given in enumerate(submission.images):
             if isinstance(given, ImageUrl):
-                elsewhere.append((index, given))
+                elsewhere[index] = given
                 continue
-            found[index] = ended = await self._one(given, sender, index, name)
-            if isinstance(ended, Refused) and not (submission.is_lenient and ended.left_out):
-                return ended
-        fetching = (self._fetch(image, sender, index, name) for index, image in elsewhere)
-        for (index, _), ended in zip(elsewhere, await asyncio.gather(*fetching), strict=True):
-            if isinstance(ended, Refused) and not (submission.is_lenient and ended.left_out):
-                return ended
-            found[index] = ended
-        every = [found[index] for index in range(len(submission.images))]
+            try:
+                keep(index, await self._one(given, sender, index, name))
+            except Refused as error:
+                keep(index, error)
+        fetching = (self._fetch(image, sender, index, name) for index, image in elsewhere.items())
+        for index, fetched in zip(
+            elsewhere, await asyncio.gather(*fetching, return_exceptions=True), strict=True
+        ):
+            keep(index, fetched)
+        every = [results[index] for index in range(len(submission.images))]
         stored = Stored(
             images=tuple(
-                one if isinstance(one, str) else one.sha256 for one in every if not isinstance(one, Refused)
+                image if isinstance(image, str) else image.sha256
+                for image in every
+                if isinstance(image, str | StoredImage)
             ),
-            left_out=tuple(one.left_out for one in every if isinstance(one, Refused)),
+            left_out=tuple(image.left_out for image in every if isinstance(image, Refused)),
         )
-        given_here = [one for one in every if isinstance(one, StoredImage)]
-        new = not all(self._store.seen(image.sha256) for image in given_here)
-        if new and (refused := await refusal(stored.images)) is not None:
-            return refused
+        given_here = [image for image in every if isinstance(image, StoredImage)]
+        if not all(self._store.seen(image.sha256) for image in given_here):
+            await check(stored.images)
         for image in given_here:
             await self._put(image)
         return stored
 
     async def _one(
         self, given: str | bytes | Encoded, sender: str, index: int, name: str
-    ) -> str | StoredImage | Refused:
+    ) -> str | StoredImage:
         try:
             if not isinstance(given, str):
                 return await self._check(given, sender)
         except ImageError as error:
-            return wrong_image(index, str(error), name, left_out=error.reason)
+            raise wrong_image(index, str(error), name, left_out=error.reason) from error
         except InputError as error:
-            return wrong_image(index, str(error), name)
+            raise wrong_image(index, str(error), name) from error
         if await self._store.has(given):
             return given
         missing = f"no image {given} is stored: send it to /v1/images first"
-        return wrong_image(index, missing, name, "image_missing", "image_missing")
+        raise wrong_image(index, missing, name, "image_missing", "image_missing")
 
-    async def _fetch(self, image: ImageUrl, sender: str, index: int, name: str) -> StoredImage | Refused:
-        """The image that is there. Raises `TransientError` as `store` does."""
+    async def _fetch(self, image: ImageUrl, sender: str, index: int, name: str) -> StoredImage:
+        """The image that is there. Raises `Refused`, or `TransientError` as `store` does."""
         if refusal := self._fetcher.refusal(image.url):
-            return wrong_image(index, refusal, name, "image_not_allowed", NOT_ALLOWED)
+            raise wrong_image(index, refusal, name, "image_not_allowed", NOT_ALLOWED)
         reason: Reason = "image_not_fetched"
         try:
             async with self._fetcher.fetched(image.url, sender, most=self._limits.max_image_bytes) as data:
                 reason = "image"
                 return await self._check(data, sender)
         except ImageError as error:
-            return wrong_image(index, str(error), name, reason, error.reason)
+            raise wrong_image(index, str(error), name, reason, error.reason) from error
         except InputError as error:
             # Of an image that was erased, a call is not taken either.
             left_out = "" if reason == "image" else NOT_THERE
-            return wrong_image(index, str(error), name, reason, left_out)
+            raise wrong_image(index, str(error), name, reason, left_out) from error
         except TransientError as error:
             if reason == "image":
                 raise
             # Not asked again at once: what is elsewhere is not helped by that.
             refused = wrong_image(index, str(error), name, "image_unavailable", NOT_THERE)
-            return refused.but(lasting=True)
+            raise refused.but(lasting=True) from error
 
     def _decode(self, given: Encoded) -> bytes:
         limit = self._limits.max_image_bytes

@@ -65,18 +65,19 @@ class Window:
     def _tell(self, number: int, ended: Recorded | Refused) -> None:
         raise NotImplementedError
 
-    async def put(self, number: int, size: int, read: Callable[[], Submission | Refused]) -> None:
+    async def put(self, number: int, size: int, read: Callable[[], Submission]) -> None:
         """Take the response that `read` returns; `size` in bytes. Waits for room, and for the backlog."""
         await self._take_turns()
         if self.given_up is None and self._backlog.refusal():
             await self._wait()
-        submission = self.given_up or read()
-        if not isinstance(submission, Refused):
-            response = submission.response
-            if over := self._core.admission.admit(response.tenant):
-                submission = over.but(id=response.id)
-        if isinstance(submission, Refused):
-            await self.refused(number, submission)
+        if self.given_up is not None:
+            await self.refused(number, self.given_up)
+            return
+        try:
+            submission = read()
+            self._core.admission.admit(submission.response.tenant, id=submission.response.id)
+        except Refused as error:
+            await self.refused(number, error.but())
             return
         while self._waiting and (len(self._waiting) >= self._in_flight or self._held + size > HELD_BYTES):
             await self._make_room()
@@ -90,7 +91,7 @@ class Window:
         await self._take_turns()
         while len(self._waiting) >= self._in_flight:
             await self._make_room()
-        self._waiting.append(Waiting(number, 0, None, self._intake.refuse(refused)))
+        self._waiting.append(Waiting(number, 0, None, refused))
         self._added()
 
     async def _take_turns(self) -> None:
@@ -109,8 +110,11 @@ class Window:
         response = submission.response
         if images:
             response = msgspec.structs.replace(response, images=tuple(map(str, images)))
-        ready = await self._intake.prepare(response, submission.left_out or (), submission.declined)
-        if not isinstance(ready, Ready):
+        try:
+            ready = await self._intake.prepare(response, submission.left_out or (), submission.declined)
+        except Refused as error:
+            return None, error.but()
+        if isinstance(ready, Recorded):
             return None, ready
         return ready, await self._intake.send(ready)
 
@@ -129,28 +133,31 @@ class Window:
     async def _finish(self) -> None:
         first = self._waiting.popleft()
         self._held -= first.size
-        ending = first.ending
-        if first.ready is None:
-            known = isinstance(ending, Recorded | Refused)
-            self._ended(first.number, ending if known else await ending, first.tenant)
-            return
+        ended = ending = first.ending
         began = time.monotonic()
         try:
-            ended = await self._intake.finish(first.ready, ending, timeout=self._timeout)
+            if first.ready is not None:
+                ended = await self._intake.finish(first.ready, ending, timeout=self._timeout)
+            elif not isinstance(ending, Recorded | Refused):
+                ended = await ending
+        except Refused as error:
+            ended = error
         except asyncio.CancelledError:
+            if first.ready is None:
+                raise
             # It was sent: who drains the window after its caller has gone counts it.
             self._waiting.appendleft(first)
             self._held += first.size
             raise
         self._ended(first.number, ended, first.tenant)
-        if (waited := time.monotonic() - began) >= RETRY_SECONDS:
+        if first.ready is not None and (waited := time.monotonic() - began) >= RETRY_SECONDS:
             self._timeout = max(0.0, self._timeout - waited)
             # The stream fails or fails no more: what is in the air tries again side by side, not in turn.
-            for place, one in enumerate(self._waiting):
-                if one.ready is not None:
-                    again = self._intake.finish(one.ready, one.ending, timeout=self._timeout)
+            for place, waiting in enumerate(self._waiting):
+                if waiting.ready is not None:
+                    again = self._intake.finish(waiting.ready, waiting.ending, timeout=self._timeout)
                     self._waiting[place] = msgspec.structs.replace(
-                        one, ready=None, ending=asyncio.ensure_future(again)
+                        waiting, ready=None, ending=asyncio.ensure_future(again)
                     )
 
     async def _wait(self) -> None:
@@ -160,6 +167,8 @@ class Window:
         self._timeout = max(0.0, self._timeout - (time.monotonic() - began))
 
     def _ended(self, number: int, ended: Recorded | Refused, tenant: str) -> None:
+        if isinstance(ended, Refused):
+            self._intake.count(ended)
         if tenant:
             self._core.ended(ended, tenant)
         if isinstance(ended, Refused) and ended.reason in ("unavailable", "unconfirmed"):
@@ -251,5 +260,5 @@ class Bulk(Window):
             summary.retry_from = number
         # Without its id, one that may be recorded could not be sent again as the same.
         if len(summary.errors) < MAX_ERRORS or ended.unsure:
-            told = {name: getattr(ended, name) for name in ("reason", "field", "id")}
-            summary.errors.append(LineError(line=number, error=ended.message, **told))
+            fields = {name: getattr(ended, name) for name in ("reason", "field", "id")}
+            summary.errors.append(LineError(line=number, error=ended.message, **fields))

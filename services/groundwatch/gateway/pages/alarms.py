@@ -1,26 +1,208 @@
 """Alarms: a list, and one at a permanent address, with the answers that moved it and what was different."""
 
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
 import msgspec
 import nats.js.errors
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from groundwatch.errors import UNDECODED, GroundwatchError
-from groundwatch.events import LIVE, AlarmRaised
+from groundwatch.events import LIVE, AlarmRaised, Decision, OutcomeKind, ResponseScored
 from groundwatch.gateway.auth import Need
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.bodies import form_of
-from groundwatch.gateway.http.routing import Route, caller_of
+from groundwatch.gateway.http.routing import Route, caller_of, is_json, json
 from groundwatch.gateway.live.alarms import Acknowledgements, key_of
-from groundwatch.gateway.live.around import LENGTHS, Around, Traffic, read_around
 from groundwatch.gateway.live.corrections import CorrectedRates
 from groundwatch.gateway.pages.rendering import Pages, address
 from groundwatch.gateway.pages.showing import scale_top
 from groundwatch.gateway.refusals import Refused
+from groundwatch.keys import response_key
 from groundwatch.reporting.alarms import Raised
+from groundwatch.reporting.sums import facts_of
 from groundwatch.reporting.trends import merged_trend
-from groundwatch.runtime.delivery.streams import FAULTS, read_stream
-from groundwatch.topology import ALARMS, run_subjects
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.partitioned import last_before
+from groundwatch.runtime.delivery.streams import FAULTS, Read, read_stream
+from groundwatch.statistics.alarm import ALL
+from groundwatch.statistics.intervals import Interval
+from groundwatch.statistics.sampling import WeightedSums, weight, weighted_rate
+from groundwatch.topology import ALARMS, OUTCOMES, run_subjects, subject_of
+from groundwatch.topology.partitions import partition_of_subject, stream_in, subjects_in
+
+READ = 1_500
+"""Outcomes of the protocol, of all models, that are read before the turn, and behind it."""
+
+LENGTHS = (0, 26, 76)
+"""Words of short, middling and long answers, at least."""
+
+_SCORED = msgspec.json.Decoder(ResponseScored)
+
+
+class Traffic(msgspec.Struct, frozen=True, kw_only=True):
+    """A model's answers in a stretch of time, from `first` to `last` (when they were recorded).
+
+    `versions`, `judges` and `tenants` count answers; `words` is their mean length, `lengths` the shares of
+    those with at least so many words as `LENGTHS` says; `rate` is that of facts of the alarm's category.
+    """
+
+    answers: int
+    first: float
+    last: float
+    rate: Interval | None
+    versions: dict[str, int]
+    judges: dict[str, int]
+    tenants: dict[str, int]
+    words: float | None
+    lengths: tuple[float, ...]
+    unscored: int
+
+    @property
+    def per_hour(self) -> float | None:
+        return 3600 * (self.answers - 1) / (self.last - self.first) if self.last > self.first else None
+
+
+class WrongAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer with facts of the alarm's category that are not in its image, by sentence."""
+
+    event: ResponseScored
+    sentences: list[tuple[str, list[str]]]
+    refuted: int
+    decided: int
+
+
+class Around(msgspec.Struct, frozen=True, kw_only=True):
+    before: Traffic
+    after: Traffic
+    wrong_before: list[WrongAnswer]
+    wrong_after: list[WrongAnswer]
+
+
+async def read_around(
+    bus: Bus, alarm: AlarmRaised, version_of: Callable[[Mapping[str, str]], str], most: int = 12
+) -> Around:
+    """Before the turn and from there to the alarm, of each the `most` answers with the most wrong facts.
+
+    Raises what NATS and the archive raise.
+    """
+    before: list[ResponseScored] = []
+    after: list[ResponseScored] = []
+    history = bus.history.of_one_partition
+    share = max(50, READ // bus.partitions)
+    raised = await _raising(bus, alarm)
+    for partition in range(bus.partitions):
+        stream = stream_in(OUTCOMES, partition)
+        turn = await last_before(history, stream, alarm.since)
+        first, last = turn - share + 1, turn + share
+        if raised is not None:
+            here = partition == partition_of_subject(raised.subject)
+            end = raised.sequence if here else await last_before(history, stream, raised.time)
+            # What is judged long after it was recorded does not lie where its time says.
+            first, last = (end - 2 * share, end) if not 0 < turn <= end else (first, min(last, end))
+        reading = history.read(
+            stream,
+            subjects=subjects_in([run_subjects("outcome", alarm.run, alarm.protocol)], partition),
+            start_sequence=max(1, first),
+            last_sequence=last,
+        )
+        async with contextlib.aclosing(reading):
+            async for read in reading:
+                try:
+                    event = _SCORED.decode(read.data)
+                except UNDECODED:
+                    continue
+                if event.model != alarm.model:
+                    continue
+                if event.recorded_at < alarm.since:
+                    before.append(event)
+                elif event.recorded_at <= alarm.raised_at:
+                    after.append(event)
+    return Around(
+        before=_traffic(before, alarm.category, version_of),
+        after=_traffic(after, alarm.category, version_of),
+        wrong_before=_wrong(before, alarm.category, most),
+        wrong_after=_wrong(after, alarm.category, most),
+    )
+
+
+async def _raising(bus: Bus, alarm: AlarmRaised) -> Read | None:
+    """The outcome that raised the alarm, where it is known which."""
+    if not alarm.response_id:
+        return None
+    for partition in range(bus.partitions):
+        key = response_key(alarm.tenant, alarm.response_id, partition)
+        found = await bus.history.last(OUTCOMES, subject_of("outcome", alarm.run, alarm.protocol, key))
+        if found is not None:
+            return found
+    return None
+
+
+def _traffic(
+    events: Sequence[ResponseScored], category: str, version_of: Callable[[Mapping[str, str]], str]
+) -> Traffic:
+    facts = WeightedSums()
+    versions: Counter[str] = Counter()
+    judges: Counter[str] = Counter()
+    tenants: Counter[str] = Counter()
+    for event in events:
+        versions[version_of(event.tags)] += 1
+        tenants[event.tenant] += 1
+        if event.outcome is not OutcomeKind.SCORED:
+            continue
+        for stage, judge in sorted(event.judges.items()):
+            judges[f"{stage}: {judge.model or judge.engine} ({judge.fingerprint})"] += 1
+        facts.add(*facts_of(event).get(category, (0, 0)), weight(event.drawn))
+    scored = [event for event in events if event.outcome is OutcomeKind.SCORED]
+    times = [event.recorded_at for event in events]
+    words = tuple(event.answer_words for event in scored)
+    return Traffic(
+        answers=len(events),
+        first=min(times, default=0.0),
+        last=max(times, default=0.0),
+        rate=weighted_rate(facts),
+        versions=dict(versions.most_common(6)),
+        judges=dict(judges.most_common(6)),
+        tenants=dict(tenants.most_common(6)),
+        words=sum(words) / len(words) if words else None,
+        lengths=_shares(words),
+        unscored=len(events) - len(scored),
+    )
+
+
+def _shares(words: Sequence[int]) -> tuple[float, ...]:
+    found = Counter(sum(number >= start for start in LENGTHS[1:]) for number in words)
+    return tuple(found[place] / len(words) for place in range(len(LENGTHS))) if words else ()
+
+
+def _wrong(events: Sequence[ResponseScored], category: str, most: int) -> list[WrongAnswer]:
+    """Those with the most wrong facts of the category; of equals the latest."""
+    found = []
+    for event in events:
+        wrong = [
+            claim
+            for claim in event.claims
+            if claim.decision is Decision.REFUTED and category in (ALL, claim.category)
+        ]
+        if not wrong:
+            continue
+        by_unit: dict[int, list[str]] = {}
+        for claim in wrong:
+            by_unit.setdefault(claim.unit, []).append(claim.text)
+        sentences = [
+            (event.units[unit].text.strip() if 0 <= unit < len(event.units) else texts[0], texts)
+            for unit, texts in sorted(by_unit.items())
+        ]
+        decided = sum(
+            claim.decision is not Decision.UNDECIDED and category in (ALL, claim.category)
+            for claim in event.claims
+        )
+        found.append(WrongAnswer(event=event, sentences=sentences, refuted=len(wrong), decided=decided))
+    found.sort(key=lambda one: (-one.refuted, -one.event.recorded_at))
+    return found[:most]
+
 
 LISTED = 200
 
@@ -48,18 +230,24 @@ class AlarmPages:
         route = self._pages.route
         return [
             route("/alarms", self.list_alarms, Need("viewer", "the list of alarms", page=True)),
+            Route("/v1/alarms", self.list_alarms, Need("viewer", "the list of alarms")),
             route("/alarms/{key}", self.one_alarm, Need("viewer", "an alarm", page=True)),
             route("/alarms/{key}/acknowledge", self.acknowledge, Need("reviewer", "an alarm"), ["POST"]),
         ]
 
     async def list_alarms(self, request: Request) -> Response:
+        """Which model got worse, in which category, since when, and whether second opinions say so too; and
+        what is watched."""
         live = self._core.live
+        watched = live.alarms()
+        if is_json(request):
+            await self._core.corrections.add_to(watched["alarms"], live.raised)
+            return json(watched, headers={"Cache-Control": "no-store"})
         raised = list(live.raised)[::-1]
         try:
             notes = await self._notes.by_key()
         except NOT_READ:
             notes = {}
-        watched = live.alarms()
         return self._pages.render(
             request,
             "alarms.html",

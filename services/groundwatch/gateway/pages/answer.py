@@ -31,7 +31,7 @@ from groundwatch.events import (
     SubSentence,
     version_of,
 )
-from groundwatch.gateway.answers.answer import Answer, ErasedAnswer, RawEvent, find_answer
+from groundwatch.gateway.answers import Answer, ErasedAnswer, RawEvent, find_answer
 from groundwatch.gateway.auth import VIEW_PAGE, Caller
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.routing import Route, caller_of

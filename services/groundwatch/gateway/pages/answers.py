@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from groundwatch.events import DEFAULT_TENANT, LIVE
-from groundwatch.gateway.answers.search import AnswerPage
+from groundwatch.gateway.answers import AnswerPage
 from groundwatch.gateway.auth import VIEW, VIEW_PAGE, Caller
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.routing import Route, caller_of, json

@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from groundwatch.gateway.auth import Need
 from groundwatch.gateway.core import GatewayCore
-from groundwatch.gateway.http.routing import Route
+from groundwatch.gateway.http.routing import Route, is_json, json
 from groundwatch.gateway.live.corrections import CorrectedRates
 from groundwatch.gateway.pages.rendering import Pages
 from groundwatch.gateway.pages.showing import scale_top
@@ -73,10 +73,15 @@ class Overview:
         self._pages = pages
 
     def routes(self) -> list[Route]:
-        return [self._pages.route("/", self.page, Need("viewer", "the page", page=True))]
+        return [
+            self._pages.route("/", self.page, Need("viewer", "the page", page=True)),
+            Route("/v1/report", self.page, Need("viewer", "the report")),
+        ]
 
     async def page(self, request: Request) -> Response:
         """The page; with `?part=models` only what its script replaces, nothing while it is as `seen`."""
+        if is_json(request):
+            return json(await self._core.report(), headers={"Cache-Control": "no-store"})
         query = request.query_params
         live = self._core.live
         report = await live.report()

@@ -7,12 +7,13 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from groundwatch.errors import GroundwatchError
 from groundwatch.events import DEFAULT_TENANT, LIVE
-from groundwatch.gateway.auth import Caller, Need
+from groundwatch.gateway.auth import ANYBODY, Caller, Need
 from groundwatch.gateway.http.routing import Route, known_caller
 from groundwatch.gateway.pages.showing import FILTERS, interval_chart, trend_chart
 from groundwatch.gateway.refusals import Refused, refusal_of
@@ -152,6 +153,24 @@ class Pages:
         if "GET" in methods:
             self._needs[path] = need
         return Route(path, page, need, methods)
+
+    def routes(self) -> list[Route]:
+        """Of the files that pages load."""
+        return [
+            Route("/static/{name}", self._static, ANYBODY),
+            Route("/static/{version}/{name}", self._static, ANYBODY),
+            Route("/favicon.ico", self._icon, ANYBODY),
+        ]
+
+    async def _static(self, request: Request) -> Response:
+        names = request.path_params
+        reply = self.static.reply(names.get("version", ""), names["name"])
+        if reply is None:
+            raise HTTPException(404)
+        return reply
+
+    async def _icon(self, request: Request) -> Response:
+        return RedirectResponse(self.static.address("icon.svg"), 302)
 
     def navigation_of(self, caller: Caller | None) -> list[tuple[str, str]]:
         """The addresses and names of the pages that somebody may open."""

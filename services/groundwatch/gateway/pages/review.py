@@ -52,8 +52,6 @@ GONE = 20
 REVIEWER = "reviewer"
 """Who reviews where nobody says who they are."""
 
-AT_ONCE = 16
-
 E = TypeVar("E")
 
 Reviewer = Annotated[str, msgspec.Meta(max_length=128)]
@@ -77,26 +75,53 @@ class _Opinion(msgspec.Struct, kw_only=True):
     reviewer: Reviewer = ""
 
 
+RULES: dict[Rule, str] = {
+    "random": "every answer alike",
+    "uncertain": "answers whose judge is unsure first",
+    "disagreement": "answers of which judges disagree first",
+    "alarm": "the answers behind an alarm",
+    "all": "every answer that the filters leave",
+}
+"""What each rule draws, in words."""
+
+PROBABILITIES: dict[Rule, str] = {
+    "random": "Each answer has the same probability of being drawn.",
+    "uncertain": "The less sure the judge is of an answer's facts, the likelier it is drawn, in proportion.",
+    "disagreement": "An answer on which judges disagree is four times as likely to be drawn as another.",
+    "alarm": "Each answer behind the alarm has the same probability of being drawn.",
+    "all": "Each answer that the filters leave is drawn: its probability is 1.",
+}
+
+
 class ReviewRoutes:
-    def __init__(self, core: GatewayCore) -> None:
+    """Queues as pages and as JSON, and what reviewers do with their items."""
+
+    def __init__(self, core: GatewayCore, pages: Pages) -> None:
         self._core = core
+        self._pages = pages
         self._items = Items(core.bus)
         self._queues = Queues(core.bus, self._items)
+        self._frames = Frames(core.bus)
         self._opinions = Opinions(core.bus)
 
     def routes(self) -> list[Route]:
-        one, item = "/v1/queues/{name}", "/v1/queues/{name}/items/{key}"
+        page, queue, item = self._pages.route, "/v1/queues/{name}", "/v1/queues/{name}/items/{key}"
         return [
-            Route(f"{one}/next", self._answered(self.next), REVIEW, methods=["POST"]),
+            page("/queues", self.list_queues, VIEW_PAGE),
+            page("/queues", self.create, OPERATE, ["POST"]),
+            page("/queues/{name}", self.show, VIEW_PAGE),
+            page("/queues/{name}/close", self.close, OPERATE, ["POST"]),
+            page("/review/{name}", self.review, REVIEW_PAGE),
+            Route("/v1/queues", self.list_queues, VIEW),
+            Route("/v1/queues", self.create, OPERATE, ["POST"]),
+            Route(queue, self.show, VIEW),
+            Route(f"{queue}/close", self.close, OPERATE, ["POST"]),
+            Route(f"{queue}/next", self._answered(self.next), REVIEW, methods=["POST"]),
             Route(item, self._answered(self.item), REVIEW),
             Route(f"{item}/draft", self._answered(self.draft), REVIEW, methods=["PUT"]),
             Route(f"{item}/opinion", self._answered(self.opinion), REVIEW, methods=["POST"]),
             Route(f"{item}/release", self._answered(self.release), REVIEW, methods=["POST"]),
-            Route(
-                "/v1/agreement",
-                self._answered(self.agreement),
-                AGREEMENT,
-            ),
+            Route("/v1/agreement", self._answered(self.agreement), AGREEMENT),
             Route("/v1/opinions", self._answered(self.export), VIEW),
             Route("/v1/opinions", self._answered(self.take), OPERATE, methods=["POST"]),
         ]
@@ -220,7 +245,7 @@ class ReviewRoutes:
 
     async def _reviewed(self, request: Request, said: str) -> tuple[QueueSpec, str]:
         """The queue, and who reviews it. Raises `Refused` for who is not among those it is assigned to."""
-        spec = await find_queue(self._queues, request)
+        spec = await self._queue(request)
         reviewer = _name(caller_of(request), said)
         if spec.assigned and reviewer not in spec.assigned:
             raise Refused("role", f"queue '{spec.name}' is assigned to others")
@@ -295,90 +320,14 @@ class ReviewRoutes:
             raise UnknownName(f"the answer of item '{item.key}' is kept no longer")
         return msgspec.json.decode(found.data, type=form)
 
+    async def _queue(self, request: Request) -> QueueSpec:
+        """The queue of an address. Raises `UnknownName`."""
+        spec = await self._queues.find(request.path_params["name"])
+        if not may_see(caller_of(request), spec):
+            raise UnknownName(f"there is no queue '{spec.name}'")
+        return spec
 
-def may_see(caller: Caller, spec: QueueSpec) -> bool:
-    """A tenant sees the queues of its own answers, and those of all tenants with its own answers in them."""
-    return caller.only is None or spec.tenant in ("", caller.only)
-
-
-async def find_queue(queues: Queues, request: Request) -> QueueSpec:
-    """The queue of an address. Raises `UnknownName`."""
-    spec = await queues.find(request.path_params["name"])
-    if not may_see(caller_of(request), spec):
-        raise UnknownName(f"there is no queue '{spec.name}'")
-    return spec
-
-
-def _name(caller: Caller, said: str) -> str:
-    """Who reviews: who is logged in, or else who they say they are."""
-    name = caller.name or said.strip() or REVIEWER
-    check_reviewer(name)
-    if not caller.name and name.startswith(JUDGE):
-        raise InputError("reviewer: no name of a person")
-    return name
-
-
-def _compared(facts: Sequence[FactOpinion], outcome: ResponseScored) -> dict[str, Any]:
-    """The judge's verdicts, and on how many facts that both decided they agree."""
-    both = [
-        fact.decision is outcome.claims[fact.claim].decision
-        for fact in facts
-        if fact.claim is not None
-        and not fact.removed
-        and Decision.UNDECIDED not in (fact.decision, outcome.claims[fact.claim].decision)
-    ]
-    judged = [
-        {
-            "claim": at,
-            "decision": claim.decision,
-            "probability": claim.probability,
-            "evidence": claim.evidence,
-        }
-        for at, claim in enumerate(outcome.claims)
-    ]
-    return {"judged": judged, "agreement": {"same": sum(both), "compared": len(both)}}
-
-
-RULES: dict[Rule, str] = {
-    "random": "every answer alike",
-    "uncertain": "answers whose judge is unsure first",
-    "disagreement": "answers of which judges disagree first",
-    "alarm": "the answers behind an alarm",
-    "all": "every answer that the filters leave",
-}
-"""What each rule draws, in words."""
-
-PROBABILITIES: dict[Rule, str] = {
-    "random": "Each answer has the same probability of being drawn.",
-    "uncertain": "The less sure the judge is of an answer's facts, the likelier it is drawn, in proportion.",
-    "disagreement": "An answer on which judges disagree is four times as likely to be drawn as another.",
-    "alarm": "Each answer behind the alarm has the same probability of being drawn.",
-    "all": "Each answer that the filters leave is drawn: its probability is 1.",
-}
-
-
-class QueueRoutes:
-    def __init__(self, core: GatewayCore, pages: Pages) -> None:
-        self._core = core
-        self._pages = pages
-        self._queues = Queues(core.bus)
-        self._frames = Frames(core.bus)
-
-    def routes(self) -> list[Route]:
-        page = self._pages.route
-        return [
-            page("/queues", self.list, VIEW_PAGE),
-            page("/queues", self.create, OPERATE, ["POST"]),
-            page("/queues/{name}", self.show, VIEW_PAGE),
-            page("/queues/{name}/close", self.close, OPERATE, ["POST"]),
-            page("/review/{name}", self.review, REVIEW_PAGE),
-            Route("/v1/queues", self.list, VIEW),
-            Route("/v1/queues", self.create, OPERATE, ["POST"]),
-            Route("/v1/queues/{name}", self.show, VIEW),
-            Route("/v1/queues/{name}/close", self.close, OPERATE, ["POST"]),
-        ]
-
-    async def list(self, request: Request) -> Response:
+    async def list_queues(self, request: Request) -> Response:
         if is_json(request):
             caller = caller_of(request)
             return json(
@@ -407,7 +356,7 @@ class QueueRoutes:
         return await self._queues.create(msgspec.structs.replace(spec, tenant=tenant, created_by=by))
 
     async def close(self, request: Request) -> Response:
-        spec, caller = await find_queue(self._queues, request), caller_of(request)
+        spec, caller = await self._queue(request), caller_of(request)
         if caller.only not in (None, spec.tenant):
             raise Refused("other_tenant", "this queue is about all tenants")
         spec = await self._queues.close(spec.name)
@@ -451,7 +400,7 @@ class QueueRoutes:
 
     async def show(self, request: Request) -> Response:
         caller = caller_of(request)
-        spec = await find_queue(self._queues, request)
+        spec = await self._queue(request)
         if is_json(request):
             return json(await self._described(spec, caller))
         after = request.query_params.get("after", "")
@@ -482,7 +431,7 @@ class QueueRoutes:
         )
 
     async def review(self, request: Request) -> Response:
-        spec = await find_queue(self._queues, request)
+        spec = await self._queue(request)
         try:
             sees = registry.get(spec.protocol).sees
         except UsageError:
@@ -513,6 +462,41 @@ class QueueRoutes:
             reviewers=tuple(one for one in found.reviewers if one.protocol == spec.protocol),
             drift=tuple(one for one in found.drift if one.queue == spec.name),
         )
+
+
+def may_see(caller: Caller, spec: QueueSpec) -> bool:
+    """A tenant sees the queues of its own answers, and those of all tenants with its own answers in them."""
+    return caller.only is None or spec.tenant in ("", caller.only)
+
+
+def _name(caller: Caller, said: str) -> str:
+    """Who reviews: who is logged in, or else who they say they are."""
+    name = caller.name or said.strip() or REVIEWER
+    check_reviewer(name)
+    if not caller.name and name.startswith(JUDGE):
+        raise InputError("reviewer: no name of a person")
+    return name
+
+
+def _compared(facts: Sequence[FactOpinion], outcome: ResponseScored) -> dict[str, Any]:
+    """The judge's verdicts, and on how many facts that both decided they agree."""
+    both = [
+        fact.decision is outcome.claims[fact.claim].decision
+        for fact in facts
+        if fact.claim is not None
+        and not fact.removed
+        and Decision.UNDECIDED not in (fact.decision, outcome.claims[fact.claim].decision)
+    ]
+    judged = [
+        {
+            "claim": at,
+            "decision": claim.decision,
+            "probability": claim.probability,
+            "evidence": claim.evidence,
+        }
+        for at, claim in enumerate(outcome.claims)
+    ]
+    return {"judged": judged, "agreement": {"same": sum(both), "compared": len(both)}}
 
 
 def _headlines(rows: Sequence[CorrectedRow], queue: str) -> list[CorrectedRow]:

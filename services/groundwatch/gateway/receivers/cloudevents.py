@@ -2,8 +2,10 @@
 
 import base64
 import binascii
+import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 from urllib.parse import unquote
 
@@ -74,8 +76,8 @@ _ONE = msgspec.json.Decoder(_Structured)
 _RAW = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-def read_events(media_type: str, headers: Mapping[str, str], body: bytes) -> list[Event | Refused]:
-    """The events of a request, each read or refused on its own. Raises `Refused` where none can be told."""
+def read_events(media_type: str, headers: Mapping[str, str], body: bytes) -> Sequence[Callable[[], Event]]:
+    """What reads each event of a request, which may raise `Refused`, as this does for no batch."""
     if media_type == BATCH:
         if count_values(body, MOST_VALUES) > MOST_VALUES:
             raise Refused(reason="too_large", message=f"more than {MOST_VALUES:,} values in one batch")
@@ -87,19 +89,21 @@ def read_events(media_type: str, headers: Mapping[str, str], body: bytes) -> lis
             raise Refused(
                 reason="too_large", message=f"{len(several)} events; at most {MANY} are taken at once"
             )
-        return [_structured(bytes(one)) for one in several]
+        return [partial(_structured, bytes(event)) for event in several]
     if media_type == STRUCTURED:
-        return [_structured(body)]
-    return [_binary(headers, body)]
+        return [partial(_structured, body)]
+    return [partial(_binary, headers, body)]
 
 
-def _binary(headers: Mapping[str, str], body: bytes) -> Event | Refused:
+def _binary(headers: Mapping[str, str], body: bytes) -> Event:
     """Attributes stand in headers, percent-encoded where they are not ASCII."""
-    said = {name: unquote(headers.get(f"ce-{name}", "")) for name in ("specversion", "id", "type", *TAGS)}
-    return _event(said, body)
+    attributes = {
+        name: unquote(headers.get(f"ce-{name}", "")) for name in ("specversion", "id", "type", *TAGS)
+    }
+    return _event(attributes, body)
 
 
-def _structured(text: bytes) -> Event | Refused:
+def _structured(text: bytes) -> Event:
     try:
         event = _ONE.decode(text)
         body = base64.b64decode(event.data_base64, validate=True) if event.data_base64 else bytes(event.data)
@@ -107,29 +111,29 @@ def _structured(text: bytes) -> Event | Refused:
             # Text that is no JSON, such as a stream of events, stands in a string.
             body = msgspec.json.decode(body, type=str).encode()
     except (*UNDECODED, binascii.Error) as error:
-        return Refused(reason="malformed", message=f"not an event of CloudEvents 1.0: {error}")
+        raise Refused("malformed", f"not an event of CloudEvents 1.0: {error}") from error
     return _event({name: getattr(event, name) for name in ("specversion", "id", "type", *TAGS)}, body)
 
 
-def _event(said: Mapping[str, str], body: bytes) -> Event | Refused:
-    name = said["id"]
-    side = SIDES.get(said["type"])
+def _event(attributes: Mapping[str, str], body: bytes) -> Event:
+    name = attributes["id"]
+    side = SIDES.get(attributes["type"])
     if not name or len(name) > LONGEST_ID:
         message = f"has more than {LONGEST_ID} characters" if name else "is missing: send CloudEvents 1.0"
-        return Refused(reason="invalid", field="ce-id", message=message)
+        raise Refused("invalid", message, field="ce-id")
     try:
         name.encode()
     except UnicodeEncodeError:
-        return Refused(
-            reason="malformed", field="ce-id", message="has a lone surrogate, which is no character"
-        )
-    if said["specversion"] != "1.0":
-        return Refused(reason="invalid", id=name, field="ce-specversion", message="is not 1.0")
+        message = "has a lone surrogate, which is no character"
+        raise Refused("malformed", message, field="ce-id") from None
+    if attributes["specversion"] != "1.0":
+        raise Refused("invalid", "is not 1.0", id=name, field="ce-specversion")
     if side is None:
-        wanted = " or ".join(SIDES)
-        return Refused(reason="invalid", id=name, field="ce-type", message=f"is neither {wanted}")
+        raise Refused("invalid", f"is neither {' or '.join(SIDES)}", id=name, field="ce-type")
     tags = {
-        tag: said[key][:LONGEST_TAG] for key, tag in TAGS.items() if said[key] and said[key].isprintable()
+        tag: attributes[key][:LONGEST_TAG]
+        for key, tag in TAGS.items()
+        if attributes[key] and attributes[key].isprintable()
     }
     return Event(id=name, side=side, body=body, tags=tags)
 
@@ -143,9 +147,6 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     status: str = "waiting"
-
-
-Ended = Recorded | Waiting | Refused
 
 
 class Exchanges:
@@ -169,12 +170,10 @@ class Exchanges:
         )
         core.telling.append(self._notes)
 
-    async def take(self, event: Event, caller: Caller, tenant: str) -> Ended:
-        """Keep a half, and record the call if the other one is there."""
-        owner = caller.owner(tenant, event.id)
-        if isinstance(owner, Refused):
-            return self._refused(owner)
-        owner = owner or "default"
+    async def take(self, event: Event, caller: Caller, tenant: str) -> Recorded | Waiting | Refused:
+        """Keep a half, and record the call if the other one is there. Raises `Refused` for a half that is not
+        kept; what is returned has been counted."""
+        owner = caller.owner(tenant, event.id) or "default"
         half = Half(
             key=response_key(owner, event.id),
             part=event.side,
@@ -184,20 +183,19 @@ class Exchanges:
         )
         if len(half.body) > self._core.bounds.line:
             half = _without_images(half)
-        stored = await self._joiner.keep(self._family, half)
-        if isinstance(stored, Refused) and stored.reason == "too_large":
+        try:
+            stored = await self._joiner.keep(self._family, half)
+        except Refused as error:
+            if error.reason != "too_large":
+                raise
             # More than a message of NATS holds: the rest is recorded, and says what it lacks.
             half = _without_images(half)
             stored = await self._joiner.keep(self._family, half)
-        if isinstance(stored, Refused):
-            return self._refused(stored)
         try:
             async with bounded():
                 if stored is Stored.EXISTED and await self._is_another(half):
                     message = f"another {event.side} was logged under the id '{event.id}'"
-                    return self._refused(
-                        Refused(id=event.id, reason="conflict", field="ce-id", message=message)
-                    )
+                    raise Refused("conflict", message, id=event.id, field="ce-id")
                 ended = await self._joiner.join(self._family, half.key, OTHER)
         except (TransientError, *FAULTS):
             ended = None
@@ -209,10 +207,6 @@ class Exchanges:
     async def _is_another(self, half: Half) -> bool:
         there = await self._joiner.there(self._family, half.key, half.part)
         return there is not None and there != half.body
-
-    def _refused(self, refused: Refused) -> Refused:
-        self._core.logged.count("kserve", "refused")
-        return self._core.intake.refuse(refused)
 
     async def _record(self, call: Conversation | Unreadable, caller: Caller, name: str) -> Recorded | Refused:
         ended = await self._core.logged.record_acknowledged(call, caller, "kserve", name=name)
@@ -264,31 +258,35 @@ class CloudEventRoutes:
         """Take one event, or a batch. 200 and not 202, which KServe's logger takes for an error."""
         check_encoding(request)
         kind = media_type(request)
-        try:
+        with self._counting():
             body = await body_of(request, self._core.settings.logged_calls.max_batch)
             events = read_events(kind, request.headers, body)
-        except Refused as error:
-            self._core.logged.count("kserve", "refused")
-            self._core.intake.refuse(error)
-            raise
         caller, tenant = caller_of(request), request.query_params.get("tenant", "")
-        ended: list[Ended] = []
-        for event in events:
-            if isinstance(event, Refused):
-                self._core.logged.count("kserve", "refused")
-                ended.append(self._core.intake.refuse(event))
-            else:
-                ended.append(await self._exchanges.take(event, caller, tenant))
-        if kind == BATCH:
-            return json([_told(one) for one in ended])
-        [one] = ended
-        if isinstance(one, Refused):
-            raise one
-        return json(one)
+        results: list[Any] = []
+        for read in events:
+            try:
+                with self._counting():
+                    event = read()
+                    result = await self._exchanges.take(event, caller, tenant)
+            except Refused as error:
+                result = error
+            if isinstance(result, Refused) and kind != BATCH:
+                raise result
+            results.append(_result(result) if isinstance(result, Refused) else result)
+        return json(results if kind == BATCH else results[0])
+
+    @contextlib.contextmanager
+    def _counting(self) -> Iterator[None]:
+        """Counts the refusal that the block raises."""
+        try:
+            with self._core.intake.counting():
+                yield
+        except Refused:
+            self._core.logged.count("kserve", "refused")
+            raise
 
 
-def _told(ended: Ended) -> Any:
-    if not isinstance(ended, Refused):
-        return ended
-    told = {"id": ended.id, "status": "refused", "reason": ended.reason, "field": ended.field}
-    return {name: value for name, value in told.items() if value} | {"error": one_line(ended.message)}
+def _result(ended: Refused) -> dict[str, str]:
+    """Of one event among others."""
+    result = {"id": ended.id, "status": "refused", "reason": ended.reason, "field": ended.field}
+    return {name: value for name, value in result.items() if value} | {"error": one_line(ended.message)}

@@ -173,11 +173,12 @@ class Dynamo(SupervisedTask):
             if not call.model:
                 changes["model"] = payload.model
             call = msgspec.structs.replace(call, **changes)
-        ended = await core.logged.record(call, caller, "dynamo")
-        if isinstance(ended, Refused):
-            if ended.passing:
-                raise Later
-            logger.warning("gateway.dynamo_refused", id=ended.id, reason=ended.message)
+        try:
+            await core.logged.record(call, caller, "dynamo")
+        except Refused as error:
+            if error.passing:
+                raise Later from error
+            logger.warning("gateway.dynamo_refused", id=error.id, reason=error.message)
 
     def _incomplete(self, payload: _Payload) -> None:
         self._core.logged.count("dynamo", "incomplete")

@@ -355,12 +355,11 @@ class Joiner(SupervisedTask):
         self._families[family.source] = family
         return family
 
-    async def keep(self, family: Family, half: Half) -> Stored | Refused:
-        """Store a half; `EXISTED` also where its call has ended already."""
+    async def keep(self, family: Family, half: Half) -> Stored:
+        """Store a half; `EXISTED` also where its call has ended already. Raises `Refused`."""
         head, source = half.head, family.source
         erasable = ResponseRecorded(id=head.id, tenant=head.tenant, model="", answer="")
-        if gone := self._core.intake.gone(erasable):
-            return gone
+        self._core.intake.check_erased(erasable)
         call = self._halves.calls.get((source, half.key))
         if (source, half.key) in self._halves.ended:
             self._core.logged.count(source, "duplicate")
@@ -368,27 +367,24 @@ class Joiner(SupervisedTask):
         try:
             async with bounded():
                 new = call is None or half.part not in call.parts
-                if new and (refused := await self._no_room(family, half, call)):
-                    return refused.but(id=head.id)
+                if new:
+                    await self._check_room(family, half, call)
                 return await self._halves.put(source, half)
         except InputError as error:
-            return Refused(id=head.id, reason="too_large", message=str(error))
+            raise Refused("too_large", str(error), id=head.id) from error
         except (TransientError, *FAULTS) as error:
-            return Refused(id=head.id, reason="unavailable", message=f"not kept: {error}")
+            raise Refused("unavailable", f"not kept: {error}", id=head.id) from error
 
-    async def _no_room(self, family: Family, half: Half, call: Call | None) -> Refused | None:
-        tenant, most = half.head.tenant, 2 * self._core.bounds.line
+    async def _check_room(self, family: Family, half: Half, call: Call | None) -> None:
+        tenant, most, name = half.head.tenant, 2 * self._core.bounds.line, half.head.id
         if call is not None and (len(call.parts) >= MOST_PARTS or call.size + half.size > most):
             message = f"a call is logged in at most {MOST_PARTS} parts and {most} bytes"
-            return Refused(reason="too_large", message=message)
+            raise Refused("too_large", message, id=name)
         if not await self._halves.room(tenant, half.size):
             message = f"calls of tenant '{tenant}' that wait for their other halves fill what it may hold"
-            return Refused(
-                reason="rate_limited", message=f"{message}: send it again later", after=RETRY_AFTER
-            )
+            raise Refused("rate_limited", f"{message}: send it again later", id=name, after=RETRY_AFTER)
         if call is None and family.rated:
-            return self._core.admission.admit(tenant, HALVES)
-        return None
+            self._core.admission.admit(tenant, HALVES, id=name)
 
     def end(self, family: Family, key: str) -> None:
         """A call that needs no joining was recorded: what else is logged of it is a repeat."""
@@ -513,9 +509,10 @@ class Joiner(SupervisedTask):
     async def _attempt(self, call: Call) -> bool:
         """Whether others of its tenant may be tried: it was not held up by what holds up them all."""
         try:
-            if self._core.admission.refusal(call.tenant):
-                return False
+            self._core.admission.check(call.tenant)
             ended = await self.join(self._families[call.family], call.key, list(call.parts))
+        except Refused:
+            return False
         except (TransientError, *FAULTS) as error:
             call.again = time.time() + AGAIN_SECONDS
             logger.warning("gateway.joining", key=call.key, tenant=call.tenant, error=repr(error))

@@ -7,14 +7,15 @@ headers is whatever the sender wrote, and means nothing.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from nats.aio.msg import Msg
 
 from groundwatch.errors import DecodeError, GroundwatchError, InputError, TransientError
 from groundwatch.gateway.auth import Caller
 from groundwatch.gateway.core import GatewayCore
-from groundwatch.gateway.intake.submissions import read_submission
-from groundwatch.gateway.refusals import ANSWER_SECONDS, Recorded, Refused
+from groundwatch.gateway.intake.submissions import Submission, read_submission
+from groundwatch.gateway.refusals import ANSWER_SECONDS, Refused
 from groundwatch.keys import digest
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.dead_letters import DeadLetters
@@ -148,7 +149,7 @@ class SubjectIntake:
 
     @property
     def problem(self) -> str:
-        return next((one.problem for one in self._consuming if one.problem), "")
+        return next((consuming.problem for consuming in self._consuming if consuming.problem), "")
 
     async def _take(self, message: Msg) -> None:
         metadata = message.metadata
@@ -156,42 +157,34 @@ class SubjectIntake:
         if arrived.delivered > 1:
             self._core.metrics.redeliveries.labels(GATEWAY).inc()
         try:
-            ended = await self._record(arrived)
+            await self._core.record(partial(self._read, arrived), timeout=ANSWER_SECONDS)
+            self._core.metrics.stage_messages.labels(GATEWAY, "done").inc()
+        except Refused as error:
+            await self._refused(arrived, error)
         except Exception as error:
             logger.error("gateway.bug", subject=arrived.origin, error=repr(error), exc_info=True)
             await self._bury(arrived, error)
-            return
-        if isinstance(ended, Recorded):
-            self._core.metrics.stage_messages.labels(GATEWAY, "done").inc()
-        elif ended.passing:
+
+    async def _refused(self, arrived: Arrived, refused: Refused) -> None:
+        if refused.passing:
             self._core.metrics.stage_messages.labels(GATEWAY, "handed_back").inc()
             # Of a tenant that floods, each comes more rarely, so that the others have their turn.
-            again = AGAIN_SECONDS * arrived.delivered if ended.reason == "rate_limited" else AGAIN_SECONDS
+            again = AGAIN_SECONDS * arrived.delivered if refused.reason == "rate_limited" else AGAIN_SECONDS
             raise Later(min(again, LONGEST_SECONDS))
-        elif ended.reason == "erased":
+        if refused.reason == "erased":
             # Kept nowhere: what was erased must not come back as a dead letter.
-            logger.info("gateway.erased", subject=arrived.origin, reason=ended.message)
+            logger.info("gateway.erased", subject=arrived.origin, reason=refused.message)
         else:
-            await self._bury(arrived, _error(ended))
+            await self._bury(arrived, _error(refused))
 
-    async def _record(self, arrived: Arrived) -> Recorded | Refused:
-        core, address = self._core, arrived.address
-        if refusal := await core.backlog.room(time.monotonic() + ANSWER_SECONDS):
-            return core.intake.refuse(refusal)
-        tenant = address.tenant if address is not None else ""
-        if not tenant:
-            return Refused(reason="invalid", message=f"{arrived.origin[:64]} is the subject of no tenant")
-        if over := core.admission.admit(tenant):
-            return core.intake.refuse(over)
+    def _read(self, arrived: Arrived) -> Submission:
+        address = arrived.address
+        if address is None or not address.tenant:
+            raise Refused("invalid", f"{arrived.origin[:64]} is the subject of no tenant")
         # Delivered again, one without an id must be the same.
         name = digest(arrived.key, str(arrived.stored_at.timestamp()))[:32]
-        read = read_submission(arrived.message.data, core.bounds, Caller(tenant), name=name)
-        if isinstance(read, Refused):
-            core.admission.give_back(tenant)
-            return core.intake.refuse(read)
-        ended = await core.intake.record(read, timeout=ANSWER_SECONDS)
-        core.ended(ended, tenant)
-        return ended
+        caller = Caller(address.tenant)
+        return read_submission(arrived.message.data, self._core.bounds, caller, name=name)
 
     async def _bury(self, arrived: Arrived, error: Exception) -> None:
         try:

@@ -342,14 +342,15 @@ class Receiver:
 
     async def _keep(self, half: Half) -> list[str]:
         """Keep a half of a call; in the list why it is lost, if it is."""
-        kept = await self._joiner.keep(self._family, half)
-        if not isinstance(kept, Refused):
-            return []
-        if kept.passing:
-            raise kept
-        self._logged.count("otlp", "refused")
-        self._intake.refuse(kept)
-        return [_line(kept)]
+        try:
+            await self._joiner.keep(self._family, half)
+        except Refused as error:
+            if error.passing:
+                raise
+            self._logged.count("otlp", "refused")
+            self._intake.count(error)
+            return [_line(error)]
+        return []
 
     async def _record_joined(
         self, call: Conversation | Unreadable, caller: Caller, name: str

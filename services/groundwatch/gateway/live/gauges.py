@@ -1,23 +1,27 @@
-"""What NATS' servers tell of themselves at their monitoring ports, for Prometheus.
-
-It is the gateway's, since NATS' own exporter may not be there, and may be away together with its server.
-"""
+"""What Prometheus is told of the streams and of the servers of NATS."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from datetime import datetime
 
 import httpx
 import msgspec
+import nats.js.errors
 
 from groundwatch.addresses import shown_address
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.streams import FAULTS
 from groundwatch.runtime.security.connecting import tls_context
 from groundwatch.runtime.services.tasks import SupervisedTask
 from groundwatch.runtime.settings import NatsSettings
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
+from groundwatch.topology import DEAD, ConsumerSpec
+from groundwatch.topology.partitions import consumers
 
+SHOW_SECONDS = 5.0
 LOOK_SECONDS = 10.0
 TIMEOUT_SECONDS = 5.0
 MAX_BYTES = 16 * 1024 * 1024
@@ -165,3 +169,72 @@ class NatsMonitor(SupervisedTask):
         while True:
             await self.look()
             await asyncio.sleep(LOOK_SECONDS)
+
+
+class WaitingFor(msgspec.Struct, frozen=True, kw_only=True):
+    """What waits for a consumer and what is in work there, in events, and how many calls ask for more. One
+    that is not `there` has yet to be provisioned."""
+
+    service: str
+    waiting: int = 0
+    in_work: int = 0
+    asking: int = 0
+    there: bool = True
+
+
+class StreamGauges(SupervisedTask):
+    """Looks at consumers and dead letters every few seconds. What cannot be seen is not shown."""
+
+    def __init__(self, bus: Bus, metrics: Metrics) -> None:
+        super().__init__("gateway-gauges", self._watch)
+        self._bus = bus
+        self._metrics = metrics
+        self._blind = False
+        self.waiting: dict[str, WaitingFor] = {}
+        """By consumer, as it was seen last."""
+
+    async def look(self) -> None:
+        """Ask the server once. Raises what NATS raises."""
+        for spec in consumers(self._bus.partitions):
+            await self._look_at(spec)
+        with contextlib.suppress(nats.js.errors.NotFoundError):
+            letters = (await self._bus.js.stream_info(DEAD)).state.messages
+            self._metrics.dead_letters_waiting.set(letters)
+
+    async def _look_at(self, spec: ConsumerSpec) -> None:
+        labels = (spec.service, spec.name)
+        metrics = self._metrics
+        try:
+            info = await self._bus.js.consumer_info(spec.stream, spec.name)
+        except nats.js.errors.NotFoundError:
+            self.waiting[spec.name] = WaitingFor(service=spec.service, there=False)
+            metrics.consumer_up.labels(spec.name).set(0)
+            for gauge in (metrics.consumer_lag, metrics.consumer_pulls, metrics.consumer_delivered):
+                with contextlib.suppress(KeyError):
+                    gauge.remove(*labels)
+            return
+        metrics.consumer_up.labels(spec.name).set(1)
+        metrics.consumer_lag.labels(*labels).set((info.num_pending or 0) + (info.num_ack_pending or 0))
+        metrics.consumer_pulls.labels(*labels).set(info.num_waiting or 0)
+        self.waiting[spec.name] = WaitingFor(
+            service=spec.service,
+            waiting=info.num_pending or 0,
+            in_work=info.num_ack_pending or 0,
+            asking=info.num_waiting or 0,
+        )
+        metrics.consumer_delivered.labels(*labels).set(info.delivered.consumer_seq if info.delivered else 0)
+
+    async def _watch(self) -> None:
+        while True:
+            try:
+                await self.look()
+                self._blind = False
+            except FAULTS as error:
+                # A number that nobody has seen for a while is worse than none.
+                self.waiting.clear()
+                self._metrics.consumer_lag.clear()
+                self._metrics.consumer_pulls.clear()
+                if not self._blind:
+                    logger.warning("gateway.gauges", error=repr(error))
+                self._blind = True
+            await asyncio.sleep(SHOW_SECONDS)
