@@ -32,6 +32,10 @@ _SIDE_BY_SIDE = math.log(0.01)
 """How much less likely a thing is that begins where another ends, unless one is a pronoun ("her hair",
 "a man who"): mostly it is a name of two words."""
 
+_OUTSIDE = math.log(0.5)
+"""How much less likely than it seems a word is outside all mentions, a pronoun twice as much: a thing too
+many is mostly linked to nothing, one too few takes its facts with it."""
+
 _PRONOUNS = WORDS["pronouns"]
 
 _NAMINGS = tuple(Naming)
@@ -229,7 +233,8 @@ def _likeliest(passage: Passage, chances: Sequence[Sequence[float]]) -> list[int
     """
     best, ways = [0.0, -math.inf, -math.inf], list[list[int]]()
     pronouns = [word.text.lower() in _PRONOUNS for word in passage.words]
-    for at, chance in enumerate(chances):
+    for at, (outside, *inside) in enumerate(chances):
+        chance = [outside + _OUTSIDE * (2 if pronouns[at] else 1), *inside]
         beside = 0.0 if pronouns[at] or (at and pronouns[at - 1]) else _SIDE_BY_SIDE
         beginning = [best[0], best[_BEGIN] + beside, best[_INSIDE] + beside]
         before = [

@@ -23,7 +23,7 @@ from groundwatch.reading.replies import apply_reply
 from groundwatch.reading.word_lists import WORDS
 from groundwatch.reading.words import Passage, Span
 
-LEAST_CONFIDENCE = 0.65
+LEAST_CONFIDENCE = 0.6
 """Facts that the reader is less sure of are left out; chosen on the project's own gold."""
 
 DOUBTFUL = 0.4
