@@ -278,7 +278,8 @@ class Claim(Event, frozen=True, kw_only=True):
     `category` is the protocol's own (FaithScore: entity, relation, color, count, other); `unit` is the
     index of the sub-sentence it comes from; `parts` are its pieces where the protocol has them, such as
     the subject, relation and object of a triplet. `span` are the characters of the answer that say it, end
-    exclusive, where an engine tells them; `hedged` is what the answer only guesses.
+    exclusive, where an engine tells them; `hedged` is what the answer only guesses. `place` has the numbers
+    of the box or point that the model itself gives for it, as it wrote them, in units of its own.
     """
 
     text: str
@@ -287,6 +288,7 @@ class Claim(Event, frozen=True, kw_only=True):
     parts: tuple[str, ...] = ()
     span: tuple[int, int] | None = None
     hedged: bool = False
+    place: str = ""
 
 
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
@@ -377,6 +379,7 @@ class JudgedClaim(Event, frozen=True, kw_only=True):
     boxes: tuple[Box, ...] = ()
     span: tuple[int, int] | None = None
     hedged: bool = False
+    place: str = ""
 
 
 class ResponseScored(Event, frozen=True, kw_only=True):

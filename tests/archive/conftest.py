@@ -85,6 +85,7 @@ def outcome(number: int, **changes: object) -> ResponseScored:
                 boxes=BOXES[:at],
                 span=(at, at + 2) if at % 2 else None,
                 hedged=at == 2,
+                place="12, 30, 45, 61" if at == 1 else "",
             )
             for at, decision in enumerate(decisions)
         ),

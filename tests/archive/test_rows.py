@@ -67,6 +67,7 @@ def event_of(row: dict[str, Any]) -> ResponseScored:
                 ),
                 span=next(((s["start"], s["end"]) for s in row["spans"] if s["claim"] == at), None),
                 hedged=at in row["hedged"],
+                place=next((one["place"] for one in row["places"] if one["claim"] == at), ""),
             )
             for at, claim in enumerate(row["claims"])
         ),

@@ -142,6 +142,9 @@ async def test_what_cannot_be_read_is_unscored_and_never_a_hallucination(bus_fac
         assert outcomes["cut", protocol].reason == "reasoning_only"
     read = {name: outcomes[name, "faithscore"] for name in ("en", "thought", "boxed")}
     assert len({tuple(claim.text for claim in outcome.claims) for outcome in read.values()}) == 1
+    assert {claim.place for claim in read["boxed"].claims if claim.text == "There is a dog."} == {
+        "1, 2, 3, 4"
+    }
     kinds = {name: {part.kind.value for part in outcome.left_out} for name, outcome in read.items()}
     assert kinds == {"en": set(), "thought": {"reasoning"}, "boxed": {"mark"}}
     value = metrics.registry.get_sample_value

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groundwatch.errors import Unscorable
-from groundwatch.events import LeftOutKind
-from groundwatch.reading.document import keep_languages, read_document
+from groundwatch.events import Claim, LeftOutKind
+from groundwatch.reading.document import keep_languages, read_document, with_places
 
 ENGLISH = frozenset(("en",))
 
@@ -83,12 +83,12 @@ def test_words_to_oneself_in_an_answer_are_the_answer() -> None:
         (
             "<grounding>A <phrase>dog</phrase><object><patch_index_0192><patch_index_0790></object> lies.",
             "A dog lies.",
-            "",
+            "0192, 0790",
         ),
         ('<point x="10.1" y="20.2" alt="dogs">dogs</point> lie here.', "dogs lie here.", "10.1, 20.2"),
         ("A dog [0.1, 0.2, 0.3, 0.45] lies here.", "A dog lies here.", "0.1, 0.2, 0.3, 0.45"),
         ('{"bbox_2d": [34, 210, 298, 402], "label": "a dog"}', '{ "label": "a dog"}', "34, 210, 298, 402"),
-        ("<loc0123><loc0456><loc0789><loc0001> dog", "dog", ""),
+        ("<loc0123><loc0456><loc0789><loc0001> dog", "dog", "0123, 0456, 0789, 0001"),
         ("<p>A dog lies here.</p><br/>", "A dog lies here.", ""),
         ("A dog lies here.<|im_end|>", "A dog lies here.", ""),
     ],
@@ -98,6 +98,41 @@ def test_marks_are_no_words(answer: str, said: str, places: str) -> None:
     left_out = read_document(answer).left_out
     assert all(part.kind is LeftOutKind.MARK for part in left_out)
     assert [part.detail for part in left_out if part.detail] == ([places] if places else [])
+
+
+@pytest.mark.parametrize(
+    ("answer", "places"),
+    [
+        (
+            "A <ref>dog</ref><box>[[1,2,3,4]]</box> and a <ref>cat</ref><box>[[5,6,7,8]]</box>.",
+            ["1, 2, 3, 4", "5, 6, 7, 8"],
+        ),
+        ("A dog [1, 2, 3, 4], a cat [5, 6, 7, 8].", ["1, 2, 3, 4", "5, 6, 7, 8"]),
+        (
+            "<|object_ref_start|>the dog<|object_ref_end|><|box_start|>(1,2),(3,4)<|box_end|> and a cat",
+            ["1, 2, 3, 4", ""],
+        ),
+        (
+            '[{"bbox_2d": [1, 2, 3, 4], "label": "dog"}, {"bbox_2d": [5, 6, 7, 8], "label": "a cat"}]',
+            ["1, 2, 3, 4", "5, 6, 7, 8"],
+        ),
+        (
+            "<loc0001><loc0002><loc0003><loc0004> dog ; <loc0005><loc0006><loc0007><loc0008> cat",
+            ["0001, 0002, 0003, 0004", "0005, 0006, 0007, 0008"],
+        ),
+        ("A dog and a cat sleep on the bed [1, 2, 3, 4].", ["", ""]),
+        ("A dog.\n[1, 2, 3, 4] and a cat", ["", ""]),
+    ],
+)
+def test_a_place_that_the_model_gives_stays_with_its_words(answer: str, places: list[str]) -> None:
+    claims = [
+        Claim(text=f"There is a {name}.", category="entity", span=(at := answer.index(name), at + 3))
+        for name in ("dog", "cat")
+    ]
+    unplaced = Claim(text="There is something.", category="entity")
+    *placed, last = with_places([*claims, unplaced], read_document(answer))
+    assert [claim.place for claim in placed] == places
+    assert last == unplaced
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,7 @@ _BOXES = _records(
     claim=_WHOLE, image=_WHOLE, **dict.fromkeys(("x0", "y0", "x1", "y1", "score"), _REAL), label=_TEXT
 )
 _SPANS = _records(claim=_WHOLE, start=_WHOLE, end=_WHOLE)
+_PLACES = _records(claim=_WHOLE, place=_TEXT)
 _LEFT_OUT = _records(start=_WHOLE, end=_WHOLE, kind=_TEXT, detail=_TEXT)
 _JUDGES = _records(stage=_TEXT, engine=_TEXT, model=_TEXT, prompt=_TEXT, version=_TEXT, fingerprint=_TEXT)
 _UNITS = _records(start=_WHOLE, end=_WHOLE, text=_TEXT, label=_TEXT, confidence=_REAL)
@@ -102,6 +103,7 @@ _OWN: list[tuple[str, pa.DataType]] = [
     ("hedged", pa.list_(_WHOLE)),
     ("spans", _SPANS),
     ("left_out", _LEFT_OUT),
+    ("places", _PLACES),
 ]
 
 SCHEMA: pa.Schema = pa.schema([*_SHARED, *_OWN, (CLAIMS, _CLAIMS)])
@@ -211,6 +213,10 @@ def to_table(rows: Sequence[Row], version_tags: Sequence[str]) -> pa.Table:
             ]
             for event in events
         ),
+        "places": (
+            [{"claim": at, "place": claim.place} for at, claim in enumerate(event.claims) if claim.place]
+            for event in events
+        ),
         "left_out": ([msgspec.to_builtins(one) for one in event.left_out] for event in events),
     }
     columns = [pa.array(list(values[field.name]), field.type) for field in SCHEMA if field.name != CLAIMS]
@@ -224,6 +230,7 @@ def event_of(row: Mapping[str, Any]) -> ResponseScored:
         boxes.setdefault(box["claim"], []).append(Box(**{name: box[name] for name in Box.__struct_fields__}))
     hedged = frozenset(row["hedged"] or ())
     spans = {one["claim"]: (one["start"], one["end"]) for one in row["spans"] or ()}
+    places = {one["claim"]: one["place"] for one in row["places"] or ()}
     drawn = {"probability": "drawn", "lowest": "drawn_lowest", "stratum": "stratum", "budget": "budget"}
     return ResponseScored(
         **{name: row[name] for name in _AS_IN_EVENT},
@@ -247,6 +254,7 @@ def event_of(row: Mapping[str, Any]) -> ResponseScored:
                 boxes=tuple(boxes.get(at, ())),
                 span=spans.get(at),
                 hedged=at in hedged,
+                place=places.get(at, ""),
             )
             for at, one in enumerate(row[CLAIMS] or ())
         ),

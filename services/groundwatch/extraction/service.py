@@ -18,6 +18,7 @@ from groundwatch.reading.document import (
     Document,
     keep_languages,
     read_document,
+    with_places,
 )
 from groundwatch.runtime.delivery import outcomes
 from groundwatch.runtime.delivery.bus import Bus, Outgoing
@@ -183,7 +184,7 @@ class ExtractionService(StageService):
             protocol=protocol.name,
             judge=judge,
             units=found.units,
-            claims=found.claims,
+            claims=with_places(found.claims, document),
             usage=found.usage,
             left_out=document.left_out,
         )

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import msgspec
 
 from groundwatch.errors import Unscorable
-from groundwatch.events import LeftOut, LeftOutKind
+from groundwatch.events import Claim, LeftOut, LeftOutKind
 
 REASONING_ONLY = "reasoning_only"
 ANOTHER_LANGUAGE = "another_language"
@@ -175,6 +175,39 @@ def keep_languages(document: Document, languages: frozenset[str] | None, prompt:
     return kept
 
 
+_BEFORE = re.compile(
+    r'\s*(?:[,{]?\s*"(?:label|name|object|category|class|text|description)"\s*:\s*"?\s*)?(?:(?:an?|the)\s)?\s*',
+    re.IGNORECASE,
+)
+_BEHIND = re.compile(r"[^\w{};\n]*")
+_FAR = 100
+"""Characters at most between words and the mark of their place, with what is left out between them."""
+
+
+def with_places(claims: Sequence[Claim], document: Document) -> tuple[Claim, ...]:
+    """The claims, those with a `place` that the answer gives in a mark directly behind their words, or before
+    them as detectors and JSON do."""
+    marks = [part for part in document.left_out if part.kind is LeftOutKind.MARK and part.detail]
+    if not marks:
+        return tuple(claims)
+    placed = []
+    for claim in claims:
+        if claim.span is not None and claim.span[1]:
+            start, end = claim.span
+            at = bisect_left(marks, end, key=lambda mark: mark.start)
+            if at < len(marks) and _is_near(_BEHIND, document.text, end, marks[at].start):
+                claim = msgspec.structs.replace(claim, place=marks[at].detail)
+            elif at and _is_near(_BEFORE, document.text, marks[at - 1].end, start):
+                claim = msgspec.structs.replace(claim, place=marks[at - 1].detail)
+        placed.append(claim)
+    return tuple(placed)
+
+
+def _is_near(between: re.Pattern[str], text: str, start: int, end: int) -> bool:
+    """Whether nothing but this stands in `text[start:end]`, without what is left out there."""
+    return end - start <= _FAR and between.fullmatch(text, start, end) is not None
+
+
 def blanked(text: str, places: Iterable[tuple[int, int]]) -> str:
     """The text with spaces in these places, which are in order and disjoint; its lines stay."""
     pieces, at = [], 0
@@ -324,7 +357,7 @@ def _formulas(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
 
 def _numbers(mark: str) -> str:
     """The place that a mark names, as the model wrote it: "112, 340, 655, 498"; empty for none."""
-    return ", ".join(re.findall(r"(?<![\w.])\d+(?:\.\d+)?", mark)[:64])
+    return ", ".join(re.findall(r"(?:(?<![\w.])|(?<=<loc)|(?<=patch_index_))\d+(?:\.\d+)?", mark)[:64])
 
 
 def _loops(text: str) -> Iterator[tuple[int, int]]:

@@ -235,6 +235,7 @@ def judged_claims(
             boxes=verdict.boxes,
             span=claim.span,
             hedged=claim.hedged,
+            place=claim.place,
         )
         for claim, verdict in zip(claims, verdicts, strict=True)
     )
