@@ -80,7 +80,14 @@ BALL = Box(x0=0.5, y0=0.75, x1=0.57, y1=0.85, score=0.81, label="ball")
 FRIDGE = Box(x0=0.7, y0=0.15, x1=0.92, y1=0.72, score=0.88, label="fridge")
 
 FACTS = (
-    fact("There is a dog.", Decision.SUPPORTED, probability=0.97, boxes=(DOG,), evidence="dog 0.94"),
+    fact(
+        "There is a dog.",
+        Decision.SUPPORTED,
+        probability=0.97,
+        boxes=(DOG,),
+        evidence="dog 0.94",
+        place="112, 340, 655, 498",
+    ),
     fact("The dog is brown.", Decision.SUPPORTED, category="color", probability=0.91, boxes=(DOG,)),
     fact("There are two balls.", Decision.REFUTED, category="count", probability=0.08, boxes=(BALL,)),
     fact("There is a fridge.", Decision.SUPPORTED, 2, probability=0.95, boxes=(FRIDGE,)),

@@ -129,6 +129,7 @@ async def test_one_answer_with_all_that_is_known_of_it(filled):
     ]
     assert "<mark>cat</mark>" in page and "What is in the kitchen?" in page
     assert "judged by <bdi>detector</bdi>" in page
+    assert page.count("the model places it at") == 1 and "112, 340, 655, 498" in page
     assert 'href="/answers/kitchen?run=again&amp;protocol=faithscore"' in page
     assert "gw.recorded.live" in page and "gw.outcome.live.tri-he" in page
     triplets = (await filled.http.get("/answers/kitchen?protocol=tri-he")).text
