@@ -50,6 +50,11 @@ BY_NAME = {
 """Who may know a protocol by its name besides the protocol itself, and why; a folder is all that is in it."""
 
 
+def test_one_file_touches_what_is_faststreams_own():
+    touching = [path.name for path in FILES if "faststream._internal" in path.read_text()]
+    assert touching == ["pull.py"]
+
+
 def test_nobody_knows_a_protocol_by_its_name():
     """All else asks the protocols that are found, so one that is added has all that others have."""
     found = {}

@@ -12,8 +12,6 @@ import contextlib
 from typing import Any
 
 import nats.errors
-from faststream._internal.broker.registrator import Registrator
-from faststream._internal.endpoint.subscriber.usecase import SubscriberUsecase
 from faststream.nats import NatsBroker
 from nats.aio.client import Client
 from nats.aio.msg import Msg
@@ -126,10 +124,6 @@ class Broker(NatsBroker):
         await connection.connect(**self._connection_kwargs)
         self.config.connect(connection)
         return connection
-
-    def add_subscriber(self, subscriber: SubscriberUsecase[Any]) -> None:
-        """Take a subscriber of a class of our own; it stops with the broker."""
-        Registrator.subscriber(self, subscriber)
 
 
 def _check_length(subject: str, reply: str) -> None:

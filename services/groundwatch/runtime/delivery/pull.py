@@ -6,7 +6,8 @@ can tell a deleted consumer from a quiet one. `PullSubscriber` is FastStream's s
 own that mends the three, with JetStream's own pull protocol: a request that does not wait for what is
 there, and only when nothing is, one that waits for a single message.
 
-What it takes for granted of FastStream is tried in `tests/runtime/delivery/test_pull.py`.
+What it takes for granted of FastStream is tried in `tests/runtime/delivery/test_pull.py`. Nothing else
+imports what is FastStream's own.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 import nats.errors
 from faststream import AckPolicy
+from faststream._internal.broker.registrator import Registrator
 from faststream._internal.endpoint.subscriber.call_item import CallsCollection
 from faststream.message import StreamMessage
 from faststream.nats import JStream, PullSub
@@ -96,7 +98,8 @@ class PullSubscriber(BatchPullStreamSubscriber):
             stream=JStream(stream, declare=False),
             pull_sub=PullSub(batch_size=batch, batch=True),
         )
-        broker.add_subscriber(self)
+        # A broker takes subscribers of classes of its own alone; this one stops with it as they do.
+        Registrator.subscriber(broker, self)
         self.add_call(parser_=None, decoder_=_as_it_came, dependencies_=())
         self._handler = handler
         self(self._handle)
