@@ -169,6 +169,12 @@ def test_no_quality_ends_in_the_preposition_of_what_follows() -> None:
         (Kind.QUALITY, "watching from", "girls", "", "*"),
         (Kind.QUALITY, "turned on", "lamp", "", "*"),
     ) == ["The girls are watching.", "The lamp is turned on."]
+    assert _texts(
+        "The book is for children; a lamp is on.",
+        ["book", "lamp"],
+        (Kind.QUALITY, "for", "book", "", "*"),
+        (Kind.QUALITY, "on", "lamp", "", "*"),
+    ) == ["The lamp is on."]
 
 
 def test_of_several_texts_on_several_things_each_stands_on_one() -> None:

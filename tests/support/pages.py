@@ -68,4 +68,5 @@ async def check_page(
             async with open_page(browser, url, width, color_scheme=scheme) as page:
                 await page.wait_for_selector(ready)
                 assert not await is_too_wide(page), f"{url} does not fit {width} pixels"
-                assert await serious_faults(page) == [], f"{url} at {width} pixels, {scheme}"
+                faults = await serious_faults(page)
+                assert not faults, f"{url} at {width} pixels, {scheme}: {faults}"

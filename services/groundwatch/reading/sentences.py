@@ -272,7 +272,7 @@ class _Writer:
                 words = "in"
         if not _says_something(name) or (target is not None and not _says_something(target_name)):
             return
-        if kind is not Kind.RELATION and not _says_something(words):
+        if kind is not Kind.RELATION and (not _says_something(words) or words.lower() in _NEVER_LAST):
             return
         if kind is Kind.TEXT and subject in self._several_texts and is_plural(name):
             name = f"one {with_head(name, plural=False)}"
