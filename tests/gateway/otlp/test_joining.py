@@ -159,8 +159,9 @@ async def test_a_gateway_that_starts_gives_senders_time(gateway_factory, monkeyp
     first = await gateway_factory(logged_calls={"join_wait": 3600.0})
     await post(first, "/v1/logs", messages())
     await first.service.drain(1.0)
-    await asyncio.sleep(1.5)
-    gateway = await gateway_factory(logged_calls={"join_wait": 0.2, "join_timeout": 1.0})
+    # Longer than a busy machine takes to start one.
+    await asyncio.sleep(3.5)
+    gateway = await gateway_factory(logged_calls={"join_wait": 0.2, "join_timeout": 3.0})
     monkeypatch.undo()
     await asyncio.sleep(0.5)
     await post(gateway, "/v1/traces", traces(span(CALL)))
