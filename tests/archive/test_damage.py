@@ -249,3 +249,16 @@ async def test_damage_of_the_archive_is_a_note(
     await eventually(lambda: not search.problem and not service.notes())
     await service.drain(5.0)
     await search.stop()
+
+
+async def test_a_table_that_is_gone_whole_hides_no_damage_of_the_other(
+    bus: Bus, clean_streams: None, tmp_path: Path
+) -> None:
+    await several(bus, 6)
+    await cool(bus, str(tmp_path), RESPONSES)
+    past = ColdEvents(ArchiveSettings(url=str(tmp_path)))
+    (harmed,) = (tmp_path / "events").glob("stream=*/day=*/*.parquet")
+    cut(harmed)
+    assert not (tmp_path / "outcomes").exists()
+    (lost,) = await past.lost_files()
+    assert lost.path == str(harmed.relative_to(tmp_path))

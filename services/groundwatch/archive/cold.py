@@ -126,9 +126,10 @@ class ColdEvents:
     async def lost_files(self) -> list[LostFile]:
         from groundwatch.archive.outcomes import Archive
 
-        outcomes = Archive(self._settings.url, self._settings.options)
-        if outcomes.store.folder is not None and not outcomes.store.folder.is_dir():
+        folder = self._table.store.folder
+        if folder is not None and not folder.parent.is_dir():
             return []
+        outcomes = Archive(self._settings.url, self._settings.options)
 
         def read() -> list[LostFile]:
             found = [_lost(one.file, outcomes.spec.name, OUTCOMES) for one in outcomes.damaged()]
