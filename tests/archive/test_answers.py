@@ -12,8 +12,9 @@ import pytest
 from tests.archive.conftest import STREAM, add, row
 from tests.support.answers import VERSION_TAGS, expected, hits_of, named, random_outcome, random_query
 
+from groundwatch.archive import outcomes
 from groundwatch.archive.answers import ArchivedAnswers, _in_time
-from groundwatch.archive.outcomes import Archive, Row
+from groundwatch.archive.outcomes import Archive, Row, to_table
 from groundwatch.archive.table import Erasure
 from groundwatch.reporting.answers import AnswerQuery, TooSlow
 from groundwatch.runtime.settings import ArchiveSettings
@@ -87,6 +88,34 @@ def test_an_outcome_is_read_as_it_was(open_archive):
     hits = answers.search(AnswerQuery(), None, 100).hits
     read = {event.id: event for event in answers.outcomes(hits)}
     assert read == {one.event.id: one.event for one in rows}
+
+
+@pytest.mark.parametrize(
+    ("column", "without"),
+    [("images", {"images": ()}), ("left_out", {"left_out": ()}), ("places", {})],
+)
+def test_rows_of_before_there_was_a_column_are_found_and_read(open_archive, monkeypatch, column, without):
+    archive, at = open_archive(), outcomes.SCHEMA.get_field_index(column)
+    with monkeypatch.context() as older:
+        spec = msgspec.structs.replace(outcomes.OUTCOMES_TABLE, schema=outcomes.SCHEMA.remove(at))
+        older.setattr(Archive, "spec", spec)
+        older.setattr(
+            "groundwatch.archive.outcomes.to_table", lambda *given: to_table(*given).remove_column(at)
+        )
+        add(archive, [row(3)])
+    add(archive, [row(4)])
+    answers = ArchivedAnswers(
+        ArchiveSettings(url=archive.url, options=getattr(archive.store, "options", None) or {})
+    )
+    answers.refresh()
+    hits = answers.search(AnswerQuery(), None, 100).hits
+    read = {event.id: event for event in answers.outcomes(hits)}
+    old = msgspec.structs.replace(row(3).event, **without)
+    if column == "places":
+        old = msgspec.structs.replace(
+            old, claims=tuple(msgspec.structs.replace(claim, place="") for claim in old.claims)
+        )
+    assert read == {old.id: old, row(4).event.id: row(4).event}
 
 
 def test_what_is_merged_replaced_and_erased_is_found_once_or_not_at_all(archive):

@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from groundwatch.archive.events import Events
-from groundwatch.archive.outcomes import Archive, event_of
+from groundwatch.archive.outcomes import SCHEMA, Archive, event_of
 from groundwatch.archive.store import File, LostFileError, Store, plain_errors
 from groundwatch.archive.table import Snapshot
 from groundwatch.errors import TransientError, UsageError
@@ -505,6 +505,8 @@ class ArchivedAnswers:
             place = 0
             for group in range(parquet.num_row_groups):
                 rows = parquet.read_row_group(group, _READ, use_threads=False)
+                for name in set(_READ) - set(rows.column_names):
+                    rows = rows.append_column(name, pa.nulls(len(rows), SCHEMA.field(name).type))
                 self._add_names(duck, rows)
                 self._add_pairs(rows)
                 places = pa.array(range(place, place + len(rows)), pa.int32())

@@ -224,7 +224,8 @@ def to_table(rows: Sequence[Row], version_tags: Sequence[str]) -> pa.Table:
 
 
 def event_of(row: Mapping[str, Any]) -> ResponseScored:
-    """The outcome of a row, as plain values by column."""
+    """The outcome of a row, as plain values by column; a file of before there was a column lacks it."""
+    row = {**dict.fromkeys(SCHEMA.names), **row}
     boxes: dict[int, list[Box]] = {}
     for box in row["boxes"] or ():
         boxes.setdefault(box["claim"], []).append(Box(**{name: box[name] for name in Box.__struct_fields__}))
