@@ -70,6 +70,8 @@ def test_the_published_reading() -> None:
         ('{"answer": true, "why": "no cat"}', "yes"),
         ('```json\n{"reasoning": "There is no cat.", "answer": "Yes"}\n```', "yes"),
         ("$\\boxed{\\text{No}}$", "no"),
+        ("\\(\\text{Yes}\\)", "yes"),
+        ("```answer\nNo\n```", "no"),
         ("It may be \\boxed{yes}, but no: \\boxed{No}", "no"),
         ("<think>No dog? No. Wait, there it is.</think>Yes.", "yes"),
         ("I see no dog.\n</think>\n\nYes", "yes"),

@@ -142,6 +142,8 @@ def test_a_place_that_the_model_gives_stays_with_its_words(answer: str, places: 
         ("- A bus\n  ~~~{.tikz}\n  \\draw (0,0);\n  ~~~\n- A man", "- A bus - A man"),
         ("````svg\n```\n<svg/>\n````\nA man.", "A man."),
         ("Here you go:\n```js\nconst cat = 2", "Here you go:"),
+        ("A bus.\n```C++:main.cpp\nint cat;\n```\nA man.", "A bus. A man."),
+        ("An angle \\(f(x)\\) of $\\text{Area} = 3$ and $ABC \\sim DEF$.", "An angle of and ."),
         ("A board says $E = mc^2$ and \\[ \\int_0^1 x \\] here.", "A board says and here."),
         ("A sum: $$\nx = 3\n$$ and \\(y\\).", "A sum: and ."),
     ],
@@ -149,6 +151,10 @@ def test_a_place_that_the_model_gives_stays_with_its_words(answer: str, places: 
 def test_programs_and_formulas_are_not_judged(answer: str, said: str) -> None:
     assert words(answer) == said
     assert set(kinds(answer)) == {LeftOutKind.CODE}
+
+
+def test_words_that_a_formula_sets_are_said() -> None:
+    assert words("It is \\(\\text{a dog}\\), or $\\textbf{B}$.") == "It is \\( {a dog}\\), or $ {B}$."
 
 
 @pytest.mark.parametrize(
@@ -172,6 +178,13 @@ def test_what_is_struck_out_and_where_links_lead_is_not_said(answer: str, said: 
         "It costs $5, the other $10.",
         "A $20 note and a $50 note.",
         "$ here and $ there",
+        "```plain\nA dog lies here.\n```",
+        "```ocr\nOPEN\n```",
+        "```The dog is brown\nand lies here.``` A man.",
+        "The keys read '$', '%' and '$'.",
+        "One place is $$ and not far, the other is $$ too.",
+        "The answer is \\(B\\).",
+        "There are \\(3\\) dogs.",
         "Nice view~~ and nice people~~",
         "A path (./here) is seen.",
         "Values lie in [0, 100].",

@@ -170,7 +170,7 @@ def spoken(reply: str) -> str:
             return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
     # Where what is boxed was a mark of the document, its words are still in the reply.
     boxed = _BOXED.findall(reply)
-    return boxed[-1] if boxed and any(map(str.isalnum, boxed[-1])) else text.replace("__", " ")
+    return boxed[-1] if boxed and any(map(str.isalnum, boxed[-1])) else inner.replace("__", " ")
 
 
 def plain_reply(text: str) -> str:

@@ -74,6 +74,7 @@ class _Marks(msgspec.Struct, frozen=True):
     reasoning: list[tuple[str, str]]
     answer_channels: list[str]
     places: list[str]
+    programs: list[str]
 
 
 class _Patterns(NamedTuple):
@@ -81,6 +82,7 @@ class _Patterns(NamedTuple):
     ends: dict[str, str]
     channels: frozenset[str]
     marks: re.Pattern[str]
+    programs: frozenset[str]
 
 
 _CHANNEL = re.compile(r"(?:<\|start\|>\w{0,40}+)?<\|channel\|>\s*+(\w{1,40}+)[^<\n]{0,80}+(?:<\|message\|>)?")
@@ -97,19 +99,22 @@ _PLACES = (
 )
 _PAIR = rf"[\[(]{_GAP}{_LIST}{_GAP}[\])]"
 
-_WRITTEN = frozenset(
-    ["csv", "html", "json", "markdown", "md", "plaintext", "text", "tsv", "txt", "xml", "yaml", "yml"]
-)
-"""Names of fenced blocks whose words say something of the image; with any other it is a program."""
 # Markdown's fences, also in lists and quotations. By its own pattern: markdown-it-py takes 4 s for 1 MB of
 # short lines, and 30 s for 1 MB of list items, in which no other answer is read.
 _FENCE = re.compile(
     r"^[ \t>]{0,40}+(?:(?:[-*+]|\d{1,4}+[.)])[ \t]++)?+(`{3,40}+|~{3,40}+)[ \t]*+([^\s`]*+)[^\n`]*+$", re.M
 )
+_LANGUAGE = re.compile(r"[{.]*+([\w+#-]++)")
 _FORMULAS = {"\\[": "\\]", "\\(": "\\)", "$$": "$$"}
-_FORMULA = re.compile(r"(?=[\\$])(?:\\[\[(]|\$\$|(?<![\w$\\])\$(?![\s\d$])[^$\n]{1,200}+(?<=\S)\$(?![\w$]))")
+_FORMULA = re.compile(
+    r"(?=[\\$])(?:\\[\[(]|\$\$|(?<![\w$\\])\$(?![\s\d$\"'”’])[^$\n]{1,200}+(?<=\S)\$(?![\w$]))"
+)
 LONGEST_FORMULA = 1_000
 """Characters between the marks of a formula; what is longer is none."""
+_SETTING = r"\\(?:boxed|text(?:bf|it|rm)?+|math(?:bf|it|rm))(?=\{)"
+"""Commands of LaTeX around words."""
+_SIGN = re.compile(r"\\(?![()\[\],; ])|[=^_<>]")
+_WORDS_OR_NUMBER = re.compile(r"[^\W\d_]{2}|[A-Z\d]")
 # What is struck out, pictures, and where links lead to.
 _WITHDRAWN = (
     r"~~(?=[^\s~])[^\n~]{1,400}+~~|!\[[^\[\]\n]{0,200}+\]\([^()\n]{0,200}+\)"
@@ -142,7 +147,8 @@ def read_document(answer: str) -> Document:
         LeftOut(start=start, end=end, kind=LeftOutKind.REASONING) for start, end in reasoning
     )
     document = document.without(
-        LeftOut(start=start, end=end, kind=LeftOutKind.CODE) for start, end in _programs(document.text)
+        LeftOut(start=start, end=end, kind=LeftOutKind.CODE)
+        for start, end in _programs(document.text, patterns.programs)
     )
     document = document.without(
         LeftOut(start=match.start(), end=match.end(), kind=LeftOutKind.MARK, detail=_numbers(match.group()))
@@ -246,7 +252,7 @@ def _patterns() -> _Patterns:
             rf"(?:{tag})(?:{_GAP}(?:{_PLACES}|{_PAIR}))?+",
             keyed,
             _PLACES,
-            r"\\(?:boxed|text|mathrm)(?=\{)",
+            _SETTING,
         )
     )
     return _Patterns(
@@ -254,6 +260,7 @@ def _patterns() -> _Patterns:
         ends={begin.lower(): end.lower() for begin, end in marks.reasoning},
         channels=frozenset(marks.answer_channels),
         marks=re.compile(rf"(?=[<~!(\[\"\\])(?:{mark})+", re.IGNORECASE),
+        programs=frozenset(marks.programs),
     )
 
 
@@ -316,7 +323,7 @@ def _aloud(answer: str) -> tuple[list[tuple[int, int]], bool]:
     return [(0, len(answer))], True
 
 
-def _programs(text: str) -> Iterator[tuple[int, int]]:
+def _programs(text: str, names: frozenset[str]) -> Iterator[tuple[int, int]]:
     """Where fenced blocks hold a program, and formulas stand; a block without an end goes to the text's."""
     begin: re.Match[str] | None = None
     at = 0
@@ -325,22 +332,21 @@ def _programs(text: str) -> Iterator[tuple[int, int]]:
             yield from _formulas(text, at, fence.start())
             begin = fence
         elif fence[1].startswith(begin[1]) and not fence[2]:
-            if _holds_program(begin):
+            if _holds_program(begin, names):
                 yield begin.start(), fence.end()
             begin, at = None, fence.end()
     if begin is None:
         yield from _formulas(text, at, len(text))
-    elif _holds_program(begin):
+    elif _holds_program(begin, names):
         yield begin.start(), len(text)
 
 
-def _holds_program(fence: re.Match[str]) -> bool:
-    name = fence[2].strip("{.}").casefold()
-    return bool(name) and name not in _WRITTEN
+def _holds_program(fence: re.Match[str], names: frozenset[str]) -> bool:
+    name = _LANGUAGE.match(fence[2])
+    return name is not None and name[1].casefold() in names
 
 
 def _formulas(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """What is boxed is the answer, and no formula."""
     nearest: dict[str, int] = {}
     while formula := _FORMULA.search(text, start, end):
         begin, start = formula.span()
@@ -351,8 +357,14 @@ def _formulas(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
             if nearest[mark] - start > LONGEST_FORMULA or nearest[mark] == end:
                 continue
             start = nearest[mark] + len(mark)
-        if "\\boxed" not in text[begin:start]:
+        if not _is_said(text[begin:start]):
             yield begin, start
+
+
+def _is_said(formula: str) -> bool:
+    """Whether it is an answer: boxed, or nothing but words or a number."""
+    rest = re.sub(_SETTING, "", formula)
+    return "\\boxed" in formula or (not _SIGN.search(rest) and _WORDS_OR_NUMBER.search(rest) is not None)
 
 
 def _numbers(mark: str) -> str:

@@ -147,15 +147,21 @@ $\\boxed{\\text{B}}$
 <think>A or C? Maybe A.</think> B
 **Answer: (B)** a dog
 I choose B
-[B]"""
+[B]
+The answer is \\(B\\).
+\\(B\\)
+$B$
+$\\textbf{B}$"""
 
 
-@pytest.mark.parametrize("reply", CHOICES.splitlines())
+@pytest.mark.parametrize("reply", [*CHOICES.splitlines(), "```answer\nB\n```"])
 def test_a_choice_is_read_however_it_is_wrapped(reply):
     assert is_right(reply, "B") is True
     assert is_right(reply, "C") is False
 
 
-@pytest.mark.parametrize("reply", ['{"count": 3}', "\\boxed{3}", "<think>2 or 4?</think>3", "**three**"])
+@pytest.mark.parametrize(
+    "reply", ['{"count": 3}', "\\boxed{3}", "<think>2 or 4?</think>3", "**three**", "\\(3\\)"]
+)
 def test_a_number_is_read_however_it_is_wrapped(reply):
     assert is_right(reply, "3") is True

@@ -39,7 +39,7 @@ _NONE = re.compile(r"\b(?:none|no|not any|aren't any)\b")
 _CHOICE = re.compile(r"^[\W_]{0,4}(?:option |choice )?([a-h])(?:[\W_]|$)")
 _CHOICE_A = re.compile(r"^[\W_]{0,4}a[\W_]{0,4}(?:[).:,*]|$)")
 _BRACKETED = re.compile(
-    r"[(\[*]([a-h])[)\]*]|\b(?:option|choice) ([a-h])\b|\b(?:choose|chose|pick|select) ([b-h])\b"
+    r"[(\[*$]([a-h])\\?[)\]*$]|\b(?:option|choice) ([a-h])\b|\b(?:choose|chose|pick|select) ([b-h])\b"
 )
 
 
@@ -103,11 +103,11 @@ def is_right(reply: str, truth: str, question: str = "") -> bool | None:
         return None if answer is None else answer == _YES_NO[true]
     number = _number(true)
     if number is not None:
-        found = read_number(said)
+        found = read_number(reply)
         return None if found is None else found == number
     letter = re.fullmatch(r"\W?([a-h])\W?", true)
     if letter:
-        choice = read_choice(said)
+        choice = read_choice(reply)
         return None if choice is None else choice == letter[1]
     return re.search(rf"(?<!\w){re.escape(true)}(?!\w)", said) is not None
 
