@@ -307,7 +307,7 @@ async def test_an_image_goes_and_who_named_it_stays(bus: Bus, clean_streams: Non
     assert (await Eraser(bus.js, subject(None, None, sha256), stores, wait=5).look()).counts == {"images": 1}
     done = await Eraser(bus.js, subject(None, None, sha256), stores, wait=5).erase(verify=True)
     assert done.counts == {"images": 1}
-    assert done.proof is not None and done.proof.found == ()
+    assert done.proof is not None and (done.proof.searched, done.proof.found) == (("images",), ())
     assert len(await subjects(bus, RESPONSES)) == 1
 
 

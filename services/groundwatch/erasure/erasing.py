@@ -176,8 +176,9 @@ class Eraser:
     async def prove(self) -> Proof:
         """Look again wherever it was found, and in every export, as a reader of each store does."""
         places: list[Place] = []
-        searched = ["streams", CACHE_STREAM, "images"]
+        searched = ["images"]
         if self._subject.kind != "image":
+            searched += ["streams", CACHE_STREAM]
             async for one in find(self._js, self._subject, self._partitions):
                 places.append(Place(store=one.stream, where=f"sequence {one.sequence}"))
             if self._stores.archive is not None:
