@@ -8,7 +8,7 @@ pytest.importorskip("lemminflect")
 
 from groundwatch.reading.graph import Graph, Kind, Mention, Naming, Statement
 from groundwatch.reading.names import compose
-from groundwatch.reading.sentences import facts_of, predicate, write
+from groundwatch.reading.sentences import facts_of, predicate, read, write
 from groundwatch.reading.words import Passage, Span, passages
 
 
@@ -187,3 +187,28 @@ def test_of_several_texts_on_several_things_each_stands_on_one() -> None:
     assert _texts('Two keys read "Esc".', ["keys"], (Kind.TEXT, "Esc", "keys", "", "*")) == [
         'The keys say "Esc".'
     ]
+
+
+@pytest.mark.parametrize(
+    ("answer", "names"),
+    [
+        ("One can see a church.", ["church"]),
+        ("One sees a church.", ["church"]),
+        ("One is near a church.", ["one", "church"]),
+    ],
+)
+def test_whoever_looks_is_no_thing(answer: str, names: list[str]) -> None:
+    (passage,) = passages("", answer)
+    mentions = {span: Mention(span) for span in ((0, 0), (len(passage.words) - 2, len(passage.words) - 2))}
+    assert [thing.name for thing in read(passage, Graph(mentions, []))[1]] == names
+
+
+@pytest.mark.parametrize(("confidence", "denied"), [(0.5, False), (0.7, True)])
+def test_a_denial_in_doubt_is_none_of_what_something_is_said_about(confidence: float, denied: bool) -> None:
+    (passage,) = passages("", "The cup is under the man.")
+    cup, man = (1, 1), (5, 5)
+    mentions = {cup: Mention(cup), man: Mention(man, entity=True, denied=True, confidence=confidence)}
+    said = Statement(Kind.RELATION, (3, 3), subjects={cup: 1.0}, objects={man: 1.0})
+    assert [thing.denied for thing in read(passage, Graph(mentions, [said]))[1]] == [False, denied]
+    alone = [thing.denied for thing in read(passage, Graph(mentions, []))[1]]
+    assert alone == [False, True]

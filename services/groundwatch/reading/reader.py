@@ -21,6 +21,7 @@ from groundwatch.reading.model import (
     ReaderModel,
     Spans,
 )
+from groundwatch.reading.replies import can_deny
 from groundwatch.reading.word_lists import WORDS
 from groundwatch.reading.words import LINE_BREAK, Passage, Span
 
@@ -134,6 +135,7 @@ class _Draft:
             if float(says[first : last + 1].mean()) < 0.5:
                 speaks[first : last + 1] = [False] * (last + 1 - first)
         self._speaks = speaks
+        self._can_deny = can_deny(passage)
         spans = {layer: _decode(labels[:, at].tolist()) for at, layer in enumerate(LAYERS)}
         spans[LAYERS[0]] = _decode(_likeliest(passage, mentions))
         spans[Kind.TEXT] = _whole_quotes(passage, spans[Kind.TEXT])
@@ -173,7 +175,7 @@ class _Draft:
                 denied=mark[DENIED] > 0.5,
                 hedged=mark[HEDGED] > 0.5,
                 optional=mark[OPTIONAL],
-                confidence=mark[ENTITY] * self._sure(LAYERS[0], span) * _polarity(mark),
+                confidence=mark[ENTITY] * self._sure(LAYERS[0], span) * self._polarity(mark),
                 naming=_NAMINGS[way] if named else Naming.OWN,
                 other=named,
             )
@@ -191,19 +193,18 @@ class _Draft:
                     denied=mark[DENIED] > 0.5,
                     hedged=mark[HEDGED] > 0.5,
                     optional=mark[OPTIONAL],
-                    confidence=self._sure(layer, span) * _polarity(mark),
+                    confidence=self._sure(layer, span) * self._polarity(mark),
                     form=FORMS[form] if kind in (Kind.RELATION, Kind.QUALITY) else "*",
                 )
             )
         return Graph(mentions, sorted(statements, key=lambda statement: statement.span), self.describes)
 
+    def _polarity(self, mark: Sequence[float]) -> float:
+        """How sure it is whether something is denied: in doubt it is better not read than inverted."""
+        return max(mark[DENIED] if self._can_deny else 0.0, 1 - mark[DENIED])
+
     def _sure(self, layer: str, span: Span) -> float:
         return float(self._chances[span[0] : span[1] + 1, LAYERS.index(layer)].mean().exp())
-
-
-def _polarity(mark: Sequence[float]) -> float:
-    """How sure it is whether something is denied: in doubt it is better not read than inverted."""
-    return max(mark[DENIED], 1 - mark[DENIED])
 
 
 def _spans(drafts: Sequence[Sequence[tuple[str, Span]]]) -> Spans:

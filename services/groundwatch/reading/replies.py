@@ -20,6 +20,7 @@ _ASKS = re.compile(
 _DENIES = re.compile(r"n['’]t\b|\b(?:not|no|missing|without|lack)", re.I)
 _DENIALS = WORDS["denials"]
 _DENYING_ENDS = re.compile(r"n['’]t$|less$")
+_DENIES_TOO = WORDS["denies_too"]
 
 
 def apply_reply(passage: Passage, graph: Graph) -> Graph:
@@ -28,6 +29,12 @@ def apply_reply(passage: Passage, graph: Graph) -> Graph:
     if not reply or not passage.split or not _ASKS.search(passage.prompt):
         return graph
     return _Reply(passage, graph, no=bool(reply[2])).graph()
+
+
+def can_deny(passage: Passage) -> bool:
+    """Whether any word of question and answer could be why something is denied."""
+    words = (word.text.lower() for word in passage.words)
+    return any(word in _DENIALS or word in _DENIES_TOO or _DENYING_ENDS.search(word) for word in words)
 
 
 class _Reply:

@@ -60,6 +60,8 @@ _FINITE_PAST = frozenset({"stand", "sit", "lie"})
 _POSTURES = frozenset({"stand", "sit", "lie", "hang", "run"})
 """Verbs that a statement may take from elsewhere in its sentence: "On the shelf stand a cup and a jug"."""
 
+_PERCEIVED = frozenset({"see", "notice", "observe", "find", "spot", "perceive"})
+
 _NEVER_LAST = frozenset(
     {"of", "from", "with", "at", "to", "than", "into", "onto", "by", "for", "in", "under", "between"}
 )
@@ -191,6 +193,7 @@ class _Writer:
             if (
                 counted is not None
                 and many.get(counted)
+                and name
                 and graph.mentions[span].naming in (Naming.OWN, Naming.OTHER)
             ):
                 name = with_head(name, plural=True)
@@ -207,7 +210,18 @@ class _Writer:
         for span, mention in sorted(self._graph.mentions.items()):
             if self._is_named(span):
                 place = self._passage.characters(span)
-                yield Thing(self._names[span], place, mention.entity and mention.denied, mention.hedged)
+                yield Thing(self._names[span], place, self._is_denied(mention), mention.hedged)
+
+    def _is_denied(self, mention: Mention) -> bool:
+        """A denial that is in doubt is none of what something is surely said about."""
+        if not (mention.entity and mention.denied) or mention.confidence >= LEAST_CONFIDENCE:
+            return mention.entity and mention.denied
+        return not any(
+            not statement.denied
+            and statement.confidence >= LEAST_CONFIDENCE
+            and mention.span in statement.subjects.keys() | statement.objects.keys()
+            for statement in self._graph.statements
+        )
 
     def _is_named(self, span: Span) -> bool:
         name = self._names[span]
@@ -392,11 +406,18 @@ class _Writer:
             own = "No one"
         if own.lower() in _NOBODY:
             return own.capitalize()
+        if own.lower() == "one" and self._is_anyone(span):
+            return ""
         other = self._named_by(span)
         if other is None or depth > 4:
             return self._uncapitalised(ARTICLE.sub("", own), span)
         name = compose(ARTICLE.sub("", own), self._name(other, depth + 1), mention.naming)
         return self._uncapitalised(name, span) if mention.naming is not Naming.OTHER else name
+
+    def _is_anyone(self, span: Span) -> bool:
+        """ "One can see a church": whoever looks."""
+        behind = self._passage.words[span[1] + 1].text if span[1] + 1 < len(self._passage.words) else ""
+        return is_modal(behind.lower()) or verb_base(behind.lower()) in _PERCEIVED
 
     def _uncapitalised(self, name: str, span: Span) -> str:
         """ "Platform" at the head of a line is the platform, "Peter" is Peter."""

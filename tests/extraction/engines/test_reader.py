@@ -53,6 +53,21 @@ async def test_a_denial_is_a_claim_of_its_own(engine: ReaderEngine) -> None:
     assert "There is a dog." not in by_text
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "The hill is larger than the man. The tower is smaller than the man.",
+        "The tree is larger than the man. The bucket is smaller than the man.",
+    ],
+)
+async def test_nothing_is_denied_where_no_word_denies(engine: ReaderEngine, answer: str) -> None:
+    response = ResponseRecorded(id="r", model="m", prompt="", answer=answer)
+    (reading,) = engine.read([response])
+    assert isinstance(reading, Reading)
+    assert not any(fact.denied for fact in reading.facts)
+    assert "man" in {thing.name for thing in reading.things if not thing.denied}
+
+
 MARKDOWN = "## What I see\n\n- There is a red ball.\n- There is a **green box**.\n- There is **no** cat."
 
 
