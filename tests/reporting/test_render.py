@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 
 from groundwatch.events import OutcomeKind
+from groundwatch.reporting.live import LiveView
 from groundwatch.reporting.render import render
 from groundwatch.reporting.report import Report
 from groundwatch.terminal import Console
@@ -18,6 +19,17 @@ def text_of(report: Report) -> str:
 
 def test_nothing_is_said_of_nothing(make):
     assert text_of(Report()) == "No outcomes.\n"
+
+
+def test_watching_shows_no_score_where_none_was_given(make):
+    view, stream = LiveView(), io.StringIO()
+    view.add(make.scored(1, 1, 1, score=None))
+    console = Console(file=stream, width=100, force_terminal=False)
+    console.print(view)
+    assert "0.000" not in stream.getvalue()
+    view.add(make.scored(2, 1, 1))
+    console.print(view)
+    assert "0.500" in stream.getvalue()
 
 
 def test_a_report_fits_80_columns(make):

@@ -118,7 +118,7 @@ def _cells(line: ModelLine) -> list[str]:
     return [
         f"{sums.scored:,}",
         f"{sums.unscored:,}",
-        f"{sums.score.mean:.3f}" if sums.scored else "–",
+        f"{sums.score.mean:.3f}" if sums.score.plain.n else "–",
         rate_in_a_line(weighted_rate(sums.facts)),
         f"{recent:.1%}" if recent is not None else "–",
         share(sums.coverage),
