@@ -55,7 +55,7 @@ REASONS = {
     "no_similarity": "The images could not be compared.",
     "not_configured": "The settings name no engine for this stage.",
 }
-"""Every reason that an outcome can have, besides those of `conversations.reasons`."""
+"""Every reason that an outcome can have, besides those of `conversations.conversation`."""
 
 
 def explain(reason: str, *, declined: bool = False) -> str:
