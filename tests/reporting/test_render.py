@@ -23,7 +23,7 @@ def test_nothing_is_said_of_nothing(make):
 
 def test_watching_shows_no_score_where_none_was_given(make):
     view, stream = LiveView(), io.StringIO()
-    view.add(make.scored(1, 1, 1, score=None))
+    view.add(make.scored(1, 1, 1, score=None, values={}))
     console = Console(file=stream, width=100, force_terminal=False)
     console.print(view)
     assert "0.000" not in stream.getvalue()
