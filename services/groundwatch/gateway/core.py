@@ -120,7 +120,7 @@ class GatewayCore:
         """
         with self.intake.counting():
             if refusal := await self.backlog.room(time.monotonic() + timeout):
-                raise refusal
+                raise refusal.but()
             submission = read()
             tenant = submission.response.tenant
             self.admission.admit(tenant, id=submission.response.id)
@@ -192,7 +192,7 @@ class GatewayCore:
         taken now."""
         with self.intake.counting():
             if refused := self.backlog.refusal():
-                raise refused
+                raise refused.but()
             self.admission.check(tenant)
         return await with_uploaded(call, self.intake.fetcher, sender, self.settings.intake.max_line)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import AsyncIterator
-from typing import Any, Literal, NamedTuple
+from collections.abc import AsyncIterator, Awaitable
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -132,7 +132,7 @@ class Refused(GroundwatchError):
 
     def but(self, **changes: Any) -> Refused:
         """The same with some of it changed, and without where it was raised: the frames that the exception
-        leads to hold what was sent, so one that is held for a while is held so."""
+        leads to hold what was sent, so one that is held is held so, also by the frame that raises it."""
         same = {name: value for name, value in vars(self).items() if name != "details"}
         return Refused(**(same | changes))
 
@@ -154,6 +154,17 @@ class Refused(GroundwatchError):
     def unsure(self) -> bool:
         """Whether it may be recorded after all: it was sent, and the stream's word did not come back."""
         return self.reason == "unconfirmed"
+
+
+T = TypeVar("T")
+
+
+async def outcome_of(work: Awaitable[T]) -> T | Refused:
+    """What it returns, or the refusal that it raises: of many, each ends by itself."""
+    try:
+        return await work
+    except Refused as error:
+        return error.but()
 
 
 def refusal_of(error: Exception) -> Refused:

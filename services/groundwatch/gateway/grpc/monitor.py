@@ -206,7 +206,7 @@ class Stream(window.Window):
         if self._ended_by is None and self.given_up is not None:
             self._ended_by = self.given_up
         if self._ended_by is not None:
-            raise self._ended_by
+            raise self._ended_by.but()
 
     def close(self) -> None:
         """Take nothing more; what is in the air is still acknowledged."""

@@ -292,7 +292,7 @@ class Intake:
                     del self._unsure[next(iter(self._unsure))]
             else:
                 ready.undo()
-            raise ended
+            raise ended.but()
         if ended.status == "duplicate":
             ready.undo()
         elif ready.stream == RESPONSES:
@@ -340,9 +340,9 @@ class Intake:
                     self.check_erased(response)
                     stored = await self.attachments.digests(submission, check)
                 except (Refused, TransientError) as error:
-                    refused = error if isinstance(error, Refused) else refusal_of(error).but(id=response.id)
+                    refused = refusal_of(error).but(id=response.id)
                     if not refused.passing or refused.lasting or time.monotonic() >= deadline:
-                        raise refused from error
+                        raise refused.but() from None
                     await asyncio.sleep(RETRY_SECONDS)
         left_out = (*(submission.left_out or ()), *stored.left_out)
         return msgspec.structs.replace(response, images=stored.images), left_out

@@ -23,7 +23,7 @@ from groundwatch.events import ResponseRecorded
 from groundwatch.gateway.auth import Caller
 from groundwatch.gateway.fetching import Fetcher
 from groundwatch.gateway.intake.submissions import Submission, attachment_of
-from groundwatch.gateway.refusals import Recorded, Refused
+from groundwatch.gateway.refusals import Recorded, Refused, outcome_of
 from groundwatch.keys import digest
 from groundwatch.records import ANSWER_TOO_LONG, PROMPT_TOO_LONG, Described, Limits, check_record, shortened
 from groundwatch.runtime.settings.gateway import LoggedCallsSettings
@@ -274,25 +274,20 @@ class LoggedCalls:
         What is refused for good is recorded as declined, under its id, or else as `name`; the log says why.
         """
         if isinstance(call, Conversation):
-            try:
-                return await self.record(call, caller, source)
-            except Refused as error:
-                refused = error.but()
-            if refused.passing or refused.reason in SETTLED:
-                return refused
+            ended = await outcome_of(self.record(call, caller, source))
+            if isinstance(ended, Recorded) or ended.passing or ended.reason in SETTLED:
+                return ended
+            refused = ended
         else:
             refused = _unreadable(call, name)
         if isinstance(call, Conversation) or call.reason not in NOT_LOST:
-            try:
-                declined = await self._record(partial(_declined, call, refused, caller, name))
-            except Refused as error:
-                if error.reason != "conflict":
-                    return error.but()
-                declined = Recorded(id=error.id, status="duplicate")
-            if declined.status == "duplicate":
+            declined = await outcome_of(self._record(partial(_declined, call, refused, caller, name)))
+            if isinstance(declined, Refused) and declined.reason != "conflict":
+                return declined
+            if isinstance(declined, Refused) or declined.status == "duplicate":
                 # A half that came again, of a call that had been recorded.
                 self.count(source, "duplicate")
-                return declined
+                return Recorded(id=declined.id, status="duplicate")
         if isinstance(call, Unreadable):
             self.count(source, "incomplete" if call.reason in INCOMPLETE else "unreadable")
         logger.warning(f"gateway.{source}", id=refused.id, tenant=caller.only, reason=refused.message)
@@ -312,12 +307,9 @@ class LoggedCalls:
             if passing:
                 ended[number] = passing[0]
                 return
-            try:
-                ended[number] = await self.record(calls[number], caller, source)
-            except Refused as error:
-                ended[number] = refused = error.but()
-                if refused.passing:
-                    passing.append(refused)
+            ended[number] = result = await outcome_of(self.record(calls[number], caller, source))
+            if isinstance(result, Refused) and result.passing:
+                passing.append(result)
 
         numbers = iter(range(len(calls)))
 
@@ -336,7 +328,7 @@ class LoggedCalls:
                 if isinstance(result, Refused) and result.passing:
                     await record(number)
         if passing:
-            raise passing[0]
+            raise passing[0].but()
         return ended
 
     def count(self, source: Source, result: Result, times: int = 1) -> None:

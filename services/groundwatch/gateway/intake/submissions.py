@@ -17,7 +17,7 @@ from groundwatch.errors import ImageError, InputError, TransientError
 from groundwatch.events import ResponseRecorded, Strategy
 from groundwatch.gateway.auth import Caller
 from groundwatch.gateway.fetching import Fetcher
-from groundwatch.gateway.refusals import Reason, Refused
+from groundwatch.gateway.refusals import Reason, Refused, outcome_of
 from groundwatch.records import (
     Described,
     Limits,
@@ -289,29 +289,26 @@ class Attachments:
         Raises `Refused`, or `TransientError` as `store` does.
         """
         name, sender = submission.response.id, submission.sender
-        results: dict[int, str | StoredImage | BaseException] = {}
+        results: dict[int, str | StoredImage | Refused] = {}
 
-        def keep(index: int, result: str | StoredImage | BaseException) -> None:
-            """Of a logged call an image may be left out."""
-            left_out = submission.is_lenient and isinstance(result, Refused) and result.left_out
-            if isinstance(result, BaseException) and not left_out:
-                raise result
-            results[index] = result
+        async def keep(index: int, getting: Awaitable[str | StoredImage]) -> Refused | None:
+            """Why the image is refused; None where it is there, or a logged call does without it."""
+            results[index] = result = await outcome_of(getting)
+            left_out = isinstance(result, Refused) and submission.is_lenient and result.left_out
+            return result if isinstance(result, Refused) and not left_out else None
 
         elsewhere: dict[int, ImageUrl] = {}
         for index, given in enumerate(submission.images):
             if isinstance(given, ImageUrl):
                 elsewhere[index] = given
-                continue
-            try:
-                keep(index, await self._one(given, sender, index, name))
-            except Refused as error:
-                keep(index, error)
-        fetching = (self._fetch(image, sender, index, name) for index, image in elsewhere.items())
-        for index, fetched in zip(
-            elsewhere, await asyncio.gather(*fetching, return_exceptions=True), strict=True
-        ):
-            keep(index, fetched)
+            elif refused := await keep(index, self._one(given, sender, index, name)):
+                raise refused.but()
+        fetching = (
+            keep(index, self._fetch(image, sender, index, name)) for index, image in elsewhere.items()
+        )
+        for refused in await asyncio.gather(*fetching):
+            if refused is not None:
+                raise refused.but()
         every = [results[index] for index in range(len(submission.images))]
         stored = Stored(
             images=tuple(

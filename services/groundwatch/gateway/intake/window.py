@@ -18,7 +18,7 @@ from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.bodies import Lines
 from groundwatch.gateway.intake.intake import RETRY_SECONDS, Ready
 from groundwatch.gateway.intake.submissions import Submission, read_submission
-from groundwatch.gateway.refusals import ANSWER_SECONDS, Recorded, Refused
+from groundwatch.gateway.refusals import ANSWER_SECONDS, Recorded, Refused, outcome_of
 from groundwatch.runtime.delivery.bus import Receipt, wait_acks
 
 TURN_SECONDS = 0.02
@@ -106,15 +106,14 @@ class Window:
     async def _start(self, submission: Submission) -> tuple[Ready | None, Any]:
         images = submission.images
         if self._intake.blind or not self._intake.attachments.known(images):
-            return None, asyncio.ensure_future(self._intake.record(submission, timeout=self._timeout))
+            recording = self._intake.record(submission, timeout=self._timeout)
+            return None, asyncio.ensure_future(outcome_of(recording))
         response = submission.response
         if images:
             response = msgspec.structs.replace(response, images=tuple(map(str, images)))
-        try:
-            ready = await self._intake.prepare(response, submission.left_out or (), submission.declined)
-        except Refused as error:
-            return None, error.but()
-        if isinstance(ready, Recorded):
+        preparing = self._intake.prepare(response, submission.left_out or (), submission.declined)
+        ready = await outcome_of(preparing)
+        if not isinstance(ready, Ready):
             return None, ready
         return ready, await self._intake.send(ready)
 
@@ -137,11 +136,9 @@ class Window:
         began = time.monotonic()
         try:
             if first.ready is not None:
-                ended = await self._intake.finish(first.ready, ending, timeout=self._timeout)
+                ended = await outcome_of(self._intake.finish(first.ready, ending, timeout=self._timeout))
             elif not isinstance(ending, Recorded | Refused):
                 ended = await ending
-        except Refused as error:
-            ended = error
         except asyncio.CancelledError:
             if first.ready is None:
                 raise
@@ -157,7 +154,7 @@ class Window:
                 if waiting.ready is not None:
                     again = self._intake.finish(waiting.ready, waiting.ending, timeout=self._timeout)
                     self._waiting[place] = msgspec.structs.replace(
-                        waiting, ready=None, ending=asyncio.ensure_future(again)
+                        waiting, ready=None, ending=asyncio.ensure_future(outcome_of(again))
                     )
 
     async def _wait(self) -> None:

@@ -269,9 +269,9 @@ class CloudEventRoutes:
                     event = read()
                     result = await self._exchanges.take(event, caller, tenant)
             except Refused as error:
-                result = error
+                result = error.but()
             if isinstance(result, Refused) and kind != BATCH:
-                raise result
+                raise result.but()
             results.append(_result(result) if isinstance(result, Refused) else result)
         return json(results if kind == BATCH else results[0])
 

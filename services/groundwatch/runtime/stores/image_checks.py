@@ -116,6 +116,9 @@ class ImageChecks:
             if task.cancelled():
                 raise TransientError(GOING_DOWN) from None
             raise
+        finally:
+            # It has the exception, whose frames have the image, and this one.
+            del task
 
     async def close(self) -> None:
         self._closed = True
