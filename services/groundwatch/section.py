@@ -28,8 +28,10 @@ HttpAddress = Annotated[
     str, AfterValidator(_http_address), Field(json_schema_extra={"pattern": "^https?://"})
 ]
 
+NO_SUCH = "no such setting"
+
 _WORDS = {
-    "extra_forbidden": "no such setting",
+    "extra_forbidden": NO_SUCH,
     "missing": "is missing",
     "model_type": "is a value, not a section",
     "dict_type": "is a value, not a section",

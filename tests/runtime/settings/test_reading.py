@@ -85,6 +85,10 @@ def test_variables_are_read_as_toml_or_as_text(name: str, text: str, found) -> N
     (
         ({"GROUNDWATCH_NATS__URLL": "x"}, "setting 'nats.urll': no such setting"),
         ({"GROUNDWATCH_NONSENSE": "x"}, "setting 'nonsense': no such setting"),
+        (
+            {"GROUNDWATCH_GATEWAY__GRPC__REPLAYS": "2"},
+            "setting 'gateway.grpc.replays': no such setting; gateway.replays is one",
+        ),
         ({"GROUNDWATCH_NATS__REPLICAS": "many"}, "setting 'nats.replicas': must be a valid integer"),
         ({"GROUNDWATCH_NATS__REPLICAS": "9"}, "setting 'nats.replicas': must be at most 5"),
         ({"GROUNDWATCH_ALARM__RESPONSES": "9"}, "setting 'alarm.responses': must be at least 100"),
@@ -155,6 +159,19 @@ def test_an_error_in_a_file_names_the_file(tmp_path: Path) -> None:
     path = written(tmp_path, "[nats]\nurll = 'x'\n")
     with pytest.raises(SettingsError, match=rf"{path}: setting 'nats\.urll': no such setting"):
         load(path, {})
+
+
+def test_a_setting_that_stands_elsewhere_by_now_is_told_with_its_place(tmp_path: Path) -> None:
+    path = written(
+        tmp_path, "[gateway.grpc]\nreplays = 2\nreplay_nkey_seed_file = '/seed'\ncomparisons = 1\n"
+    )
+    with pytest.raises(SettingsError) as caught:
+        load(path, {})
+    assert [line.removeprefix(f"{path}: setting 'gateway.grpc.") for line in caught.value.problems] == [
+        "replays': no such setting; gateway.replays is one",
+        "replay_nkey_seed_file': no such setting; gateway.replay_nkey_seed_file is one",
+        "comparisons': no such setting; gateway.http.comparisons is one",
+    ]
 
 
 @pytest.mark.parametrize("text", ("[nats\n", "a = = 1"))

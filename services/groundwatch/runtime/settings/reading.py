@@ -26,7 +26,7 @@ from groundwatch.errors import SettingsError, UsageError
 from groundwatch.runtime.settings import STAGES, Settings, StageSettings
 from groundwatch.runtime.settings.judges import JudgeSettings
 from groundwatch.runtime.settings.second_opinion import JUDGE, second_engines, second_protocols
-from groundwatch.section import Key, dotted, explained
+from groundwatch.section import NO_SUCH, Key, dotted, explained
 
 ENVIRONMENT_PREFIX = "GROUNDWATCH_"
 FILE_VARIABLE = "GROUNDWATCH_CONFIG"
@@ -167,7 +167,7 @@ def read(path: Path | None, environment: Mapping[str, str]) -> Reading:
             given[dotted(key)] = (_at(texts, key), name)
         except (KeyError, TypeError):
             known = len(key) > 1 and key[0] in Settings.model_fields
-            why = f"'{key[-2]}' is a value, not a section" if known else "no such setting"
+            why = f"'{key[-2]}' is a value, not a section" if known else _no_such(key)
             problems.add(dotted(key), why, origin=name)
     merge(values, texts)
 
@@ -198,6 +198,7 @@ def _mended(values: dict[str, Any], problems: Problems, origin: Any) -> Settings
             break
         except ValidationError as error:
             for key, why in explained(error):
+                why = _no_such(key) if why == NO_SUCH else why
                 problems.add(dotted(key), why, origin=origin(key))
                 _remove(values, key, or_above=True)
     judges = {}
@@ -214,6 +215,12 @@ def _mended(values: dict[str, Any], problems: Problems, origin: Any) -> Settings
         except SettingsError as error:
             problems.add_error(error)
     return settings.model_copy(update={"judges": judges})
+
+
+def _no_such(key: Key) -> str:
+    """That there is none, and the only one of this name in its section: settings have moved before."""
+    named = [leaf for leaf, _ in _leaves(Settings().model_dump()) if (leaf[0], leaf[-1]) == (key[0], key[-1])]
+    return f"{NO_SUCH}; {dotted(named[0])} is one" if len(named) == 1 else NO_SUCH
 
 
 def _leaves(values: Mapping[str, Any], above: Key = ()) -> Iterator[tuple[Key, Any]]:
