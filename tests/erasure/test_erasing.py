@@ -14,6 +14,7 @@ from tests.support.archived import holding
 
 from groundwatch.archive.events import Events, Message
 from groundwatch.archive.outcomes import Archive, row_of
+from groundwatch.erasure import erasing
 from groundwatch.erasure.erasing import Eraser
 from groundwatch.erasure.finding import Stores, subject
 from groundwatch.events import (
@@ -247,6 +248,33 @@ async def test_what_is_there_again_is_told_by_its_place(
         *(RESPONSES, EXTRACTED, OUTCOMES, f"KV_{CACHE_BUCKET}", "images", "archive", "export")
     }
     assert f"{file}: 2 records" in [place.where for place in proof.found]
+
+
+class Died(Exception):
+    pass
+
+
+@pytest.mark.parametrize("died_in", ["_doomed", "remove_image"])
+async def test_images_go_when_an_erasure_that_died_is_repeated(
+    bus: Bus, clean_streams: None, monkeypatch: pytest.MonkeyPatch, died_in: str
+):
+    """Its events are gone by then, and nothing else says which they were."""
+    mine = await keep(bus, b"\x89PNG own " + bytes(range(256)) * 9)
+    await live(bus, response("r-gone", images=(mine,)))
+    await passed(bus, RESPONSES, "extraction")
+    await passed(bus, EXTRACTED, "verification")
+
+    async def die(*_: Any) -> None:
+        raise Died
+
+    with monkeypatch.context() as killed:
+        killed.setattr(Eraser if died_in == "_doomed" else erasing, died_in, die)
+        with pytest.raises(Died):
+            await Eraser(bus.js, subject("r-gone", "acme", None), Stores(), wait=5).erase()
+    assert await subjects(bus, RESPONSES) == [] and await ImageStore(bus.js).has(mine)
+    done = await Eraser(bus.js, subject("r-gone", "acme", None), Stores(), wait=5).erase(verify=True)
+    assert done.counts == {"images": 1} and not await ImageStore(bus.js).has(mine)
+    assert [(stone.images, stone.named) for stone in await stones(bus)] == [((mine,), ())]
 
 
 async def test_what_a_stage_holds_does_not_come_back(bus: Bus, clean_streams: None, stores: Stores):

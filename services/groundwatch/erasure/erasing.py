@@ -58,7 +58,7 @@ _DIGEST = re.compile(r"[0-9a-f]{32}")
 
 PAUSE = 0.2
 TOKENS = 1_000
-"""Tokens of the cache that a tombstone remembers."""
+"""Tokens of the cache, and images that events named, that a tombstone remembers."""
 
 SENT = (INTAKE, DEAD, RETRY)
 """Streams of which a message may be a response as it was sent."""
@@ -126,9 +126,16 @@ class Eraser:
         first = await self._find()
         cold = await self._find_archived()
         cached = self._cached() | set(before.cache if before is not None else ())
+        if before is not None and self._subject.kind != "image":
+            # One that died may have removed the events that named them, and not them.
+            self._images |= {*before.images, *before.named}
         # The tenant's own before those of its responses.
         own = cache_tokens((), self._tenant)
-        stone = msgspec.structs.replace(stone, cache=(*own, *sorted(cached - own))[:TOKENS])
+        stone = msgspec.structs.replace(
+            stone,
+            cache=(*own, *sorted(cached - own))[:TOKENS],
+            named=tuple(sorted(self._images))[:TOKENS],
+        )
         if known or first or cold or self._subject.kind == "image":
             await tombstones.write(self._js, stone)
         if self._subject.kind != "image":
@@ -160,6 +167,7 @@ class Eraser:
                 counts=_shown(self._counts),
                 settled=not waiting,
                 images=tuple(sorted({*stone.images, *named})),
+                named=(),
             )
             await tombstones.write(self._js, stone)
         return Erasure(

@@ -41,8 +41,9 @@ class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
 
     `at` is when it began, in seconds since the epoch; of a retention, before when all is gone. `by` is who
     asked for it. `counts` has what was removed by store; `settled` says that nothing was left, and nobody
-    held any of it. `images` are SHA-256 digests of images that went along, `cache` the tokens under which the
-    judgement cache would keep something of it.
+    held any of it. `images` are SHA-256 digests of images that went along, `named` of those that its events
+    named, until the erasure is over; `cache` the tokens under which the judgement cache would keep something
+    of it.
     """
 
     kind: Kind
@@ -52,6 +53,7 @@ class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
     counts: dict[str, int] = {}
     settled: bool = False
     images: tuple[str, ...] = ()
+    named: tuple[str, ...] = ()
     cache: tuple[str, ...] = ()
 
 
