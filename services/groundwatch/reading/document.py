@@ -253,6 +253,7 @@ def _patterns() -> _Patterns:
             keyed,
             _PLACES,
             _SETTING,
+            r"\\[()\[\]]",
         )
     )
     return _Patterns(

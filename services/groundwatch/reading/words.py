@@ -25,7 +25,7 @@ _MARK = re.compile(r"(?:^|(?<=\s))\(?([A-H])[.):]\s*+|\n", re.IGNORECASE)
 """What begins an option, or ends one: its letter, or the end of a line."""
 
 _CHOICE = re.compile(
-    r"\s*(?:the )?(?:correct |best )?(?:answer|option)?(?: is)?:?\s*\**\(?([A-H])\)?(?:[.):*]|\s*$)", re.I
+    r"\s*+(?:the )?(?:correct |best )?(?:answer|option)?(?: is)?:?[\s*$({]*+([A-H])\)?(?:[.):*$}]|\s*$)", re.I
 )
 _MARKUP = re.compile(r"[*`]{1,3}|(?<!\w)_+|_+(?!\w)")
 
