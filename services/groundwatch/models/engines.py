@@ -136,11 +136,17 @@ def unknown_engine(stage: str, engine: str, known: str) -> SettingsError:
 
 
 def own_engine(stage: str, reference: str) -> Any:
-    """An engine of the user's own, a class by "module:attribute". Raises `SettingsError`."""
+    """An engine of the user's own, a class by "module:attribute". Raises `SettingsError`, whatever its code
+    raises."""
     try:
-        return load(reference)()
-    except (UsageError, TypeError) as error:
+        made = load(reference)()
+    except UsageError as error:
         raise SettingsError(f"setting '{stage}.engine': {error}") from error
+    except Exception as error:
+        raise SettingsError(f"setting '{stage}.engine': '{reference}' cannot be made: {error!r}") from error
+    if missing := [name for name in ("batch", "judge", "close") if not hasattr(made, name)]:
+        raise SettingsError(f"setting '{stage}.engine': '{reference}' is no engine: it has no {missing[0]}")
+    return made
 
 
 def embedder_of(stage: str, folder: str) -> SentenceEmbedder:

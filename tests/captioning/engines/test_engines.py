@@ -166,9 +166,18 @@ async def test_the_stand_in_cannot_read_what_is_no_image() -> None:
     assert isinstance(said, Unscorable) and said.reason == "unreadable_image"
 
 
-@pytest.mark.parametrize("named", ["no.such.module:Engine", "tests.support.fakes:Nothing", "math:pi"])
+@pytest.mark.parametrize(
+    "named",
+    [
+        "no.such.module:Engine",
+        "tests.support.fakes:Nothing",
+        "math:pi",
+        "collections:Counter",
+        "asyncio:get_running_loop",
+    ],
+)
 def test_an_engine_of_ones_own_that_is_none_is_told_with_its_setting(named: str) -> None:
-    with pytest.raises(SettingsError, match=r"^setting 'captioning.engine': "):
+    with pytest.raises(SettingsError, match=rf"^setting 'captioning.engine': '{named}' "):
         build(CaptioningSettings(engine=named))
 
 

@@ -232,9 +232,18 @@ async def test_what_triton_cannot_do(
     await engine.close()
 
 
-@pytest.mark.parametrize("named", ["no.such.module:Engine", "tests.support.fakes:Nothing", "math:pi"])
+@pytest.mark.parametrize(
+    "named",
+    [
+        "no.such.module:Engine",
+        "tests.support.fakes:Nothing",
+        "math:pi",
+        "collections:Counter",
+        "asyncio:get_running_loop",
+    ],
+)
 def test_an_engine_of_ones_own_that_is_none_is_told_with_its_setting(named: str) -> None:
-    with pytest.raises(SettingsError, match=r"^setting 'generation.engine': "):
+    with pytest.raises(SettingsError, match=rf"^setting 'generation.engine': '{named}' "):
         build(StageSettings(engine=named))
 
 

@@ -140,3 +140,9 @@ async def test_a_call_that_is_given_up_holds_up_no_other() -> None:
 def test_an_engine_that_nobody_knows() -> None:
     with pytest.raises(SettingsError, match=r"'verification.engine': no engine 'eyes'; known are embedded"):
         made(engine="eyes")
+
+
+@pytest.mark.parametrize("named", ["no.such.module:Engine", "math:pi", "collections:Counter"])
+def test_an_engine_of_ones_own_that_is_none_is_told_with_its_setting(named: str) -> None:
+    with pytest.raises(SettingsError, match=rf"^setting 'verification.engine': '{named}' "):
+        made(engine=named)
