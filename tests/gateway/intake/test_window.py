@@ -12,9 +12,11 @@ import time
 import psutil
 from tests.support.provisioning import provision_again
 
+from groundwatch.events import ResponseRecorded
 from groundwatch.gateway.auth import EVERYBODY
 from groundwatch.gateway.http.bodies import Lines
 from groundwatch.gateway.intake import window
+from groundwatch.gateway.intake.submissions import Submission
 from groundwatch.gateway.refusals import Refused
 
 
@@ -78,6 +80,21 @@ async def test_lines_that_are_refused_are_not_held(gateway):
     assert [waiting.ending.__traceback__ for waiting in bulk._waiting] == [None, None]
     await bulk.drain()
     assert bulk.summary.refused == 2
+
+
+async def test_what_is_in_the_air_outlives_who_waits_for_it(gateway, pictures):
+    """With an image of its own a response is recorded beside the others, in a task."""
+    bulk = window.Bulk(gateway.service.core, EVERYBODY, lambda held: None)
+    response = ResponseRecorded(id="r1", model="heron-7b", answer="A dog.")
+    sent = Submission(response=response, images=(pictures.encoded("PNG"),), sender="a")
+    await bulk.put(1, 10, lambda: sent)
+    waiting = asyncio.create_task(bulk.drain())
+    await asyncio.sleep(0.01)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    await bulk.drain()
+    assert waiting.cancelled() and bulk.summary.accepted == 1
+    assert [event.id for event in await gateway.events()] == ["r1"]
 
 
 async def test_nothing_is_fine(gateway):

@@ -138,11 +138,9 @@ class Window:
             if first.ready is not None:
                 ended = await outcome_of(self._intake.finish(first.ready, ending, timeout=self._timeout))
             elif not isinstance(ending, Recorded | Refused):
-                ended = await ending
+                ended = await asyncio.shield(ending)
         except asyncio.CancelledError:
-            if first.ready is None:
-                raise
-            # It was sent: who drains the window after its caller has gone counts it.
+            # It may be sent: who drains the window after its caller has gone counts it.
             self._waiting.appendleft(first)
             self._held += first.size
             raise
