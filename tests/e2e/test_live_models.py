@@ -166,6 +166,7 @@ async def test_a_wrong_color_is_refuted_without_any_reference(live: Live) -> Non
         assert one.decided + undecided == one.eligible == len(one.claims) and undecided <= 1 < one.decided
         for claim in one.claims:
             if claim.decision is Decision.UNDECIDED:
+                assert claim.hedged, claim
                 continue
             assert claim.probability is not None and 0 <= claim.probability <= 1
             assert claim.decision is (Decision.SUPPORTED if claim.probability >= 0.5 else Decision.REFUTED)
