@@ -62,3 +62,9 @@ def without_secrets(value: Any, key: str = "") -> Any:
     if last.endswith("url") or "://" in value:
         return shown_address(value)
     return value
+
+
+def below(url: str, path: str) -> str:
+    """The address of `path` where `url` may name the server, or have the path already."""
+    url = url.rstrip("/")
+    return url if url.endswith(path) else url + path

@@ -292,7 +292,7 @@ CASES: dict[str, tuple[tuple[str, ...], Object]] = {
                 "triton": {"url": "triton.models.svc:8001"},
                 "gateway": {"sampling": [{"rate": 0.1, "tenant": 'a "quoted" one'}, {"rate": 1}]},
                 "protocols": {"faithscore": {"weights": {"count": 2, "color": 0.5}}},
-                "telemetry": {"traces": "http://collector.monitoring.svc:4317"},
+                "telemetry": {"traces": "http://collector.monitoring.svc:4318"},
             },
             "apiKeys": {"OSPREY_KEY": {"secret": "osprey", "key": "key"}},
             "networkPolicy": {

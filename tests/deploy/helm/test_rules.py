@@ -309,7 +309,7 @@ def test_who_makes_spans_reaches_their_collector() -> None:
     assert {
         one["metadata"]["name"].removeprefix("gw-groundwatch-")
         for one in policies
-        if {"ports": [{"port": 4317, "protocol": "TCP"}]} in one["spec"]["egress"]
+        if {"ports": [{"port": 4318, "protocol": "TCP"}]} in one["spec"]["egress"]
     } == {"gateway", *STAGES}
 
 

@@ -7,15 +7,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import grpc
 import httpx
 import pytest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import (
-    TraceServiceServicer,
-    add_TraceServiceServicer_to_server,
-)
-from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Span, Status
 from tests.runtime.conftest import done, eventually, record, response
 from tests.support.llm_server import LlmServer
 from tests.support.receivers import HttpTarget, listening
@@ -35,33 +30,34 @@ from groundwatch.system.up import whole_system
 from groundwatch.topology import HEADER_TRACE, OUTCOMES, RETRY, subject_of
 
 
-class Collector(TraceServiceServicer):
+class Collector(HttpTarget):
     """An OpenTelemetry collector that keeps what it is sent."""
 
-    def __init__(self) -> None:
-        self.spans: list[Span] = []
-        self.services: set[str] = set()
-        self.url = ""
+    @property
+    def resources(self) -> list[ResourceSpans]:
+        bodies = (body for path, body in zip(self.paths, self.bodies, strict=True) if path == "/v1/traces")
+        return [
+            resource
+            for body in bodies
+            for resource in ExportTraceServiceRequest.FromString(body).resource_spans
+        ]
 
-    async def Export(self, request: Any, context: Any) -> ExportTraceServiceResponse:  # noqa: N802
-        for resource in request.resource_spans:
-            for attribute in resource.resource.attributes:
-                if attribute.key == "service.name":
-                    self.services.add(attribute.value.string_value)
-            for scope in resource.scope_spans:
-                self.spans += scope.spans
-        return ExportTraceServiceResponse()
+    @property
+    def spans(self) -> list[Span]:
+        return [span for resource in self.resources for scope in resource.scope_spans for span in scope.spans]
+
+    @property
+    def services(self) -> set[str]:
+        attributes = (one for resource in self.resources for one in resource.resource.attributes)
+        return {one.value.string_value for one in attributes if one.key == "service.name"}
 
 
 @pytest.fixture
 async def collector() -> AsyncIterator[Collector]:
     """One that listens."""
-    server, collector = grpc.aio.server(), Collector()
-    add_TraceServiceServicer_to_server(collector, server)
-    collector.url = f"http://127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
-    await server.start()
-    yield collector
-    await server.stop(None)
+    collector = Collector()
+    async with listening(collector):
+        yield collector
 
 
 @contextlib.asynccontextmanager
@@ -250,3 +246,8 @@ async def test_a_collector_that_is_away_holds_up_nothing(stage_factory, bus_fact
         await eventually(stage.settled)
         await stage.stage.drain(1)
     assert not collector.spans
+
+
+def test_the_port_of_otlp_over_grpc_is_refused() -> None:
+    with pytest.raises(ValueError, match="name the one for HTTP, usually 4318"):
+        TelemetrySettings(traces="http://collector:4317")

@@ -306,9 +306,3 @@ def tls(name: str, settings: ReceiverSettings) -> ssl.SSLContext | None:
     except (OSError, ssl.SSLError) as error:
         why = error.strerror or str(error)
         raise SettingsError(f"setting 'outflow.receivers.{name}.tls_ca': {settings.tls_ca}: {why}") from error
-
-
-def below(url: str, path: str) -> str:
-    """The address of `path` where `url` may name the server, or have the path already."""
-    url = url.rstrip("/")
-    return url if url.endswith(path) else url + path

@@ -6,11 +6,12 @@ one of the name `<protocol>.unscored`, a category: a name has one data type ther
 
 import msgspec
 
+from groundwatch.addresses import below
 from groundwatch.errors import SettingsError
 from groundwatch.events import ResponseScored
 from groundwatch.models.asking import Fault
 from groundwatch.outflow.evaluations import Evaluation, evaluation_of
-from groundwatch.outflow.receivers.base import HttpReceiver, Refusal, below, read_secret, user_and_password
+from groundwatch.outflow.receivers.base import HttpReceiver, Refusal, read_secret, user_and_password
 
 PATH = "/api/public/scores"
 

@@ -16,6 +16,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.logs.v1.logs_pb2 import SEVERITY_NUMBER_INFO, LogRecord
 
 import groundwatch
+from groundwatch.addresses import below
 from groundwatch.errors import SettingsError
 from groundwatch.events import ResponseScored
 from groundwatch.models.asking import Fault
@@ -24,7 +25,6 @@ from groundwatch.outflow.receivers.base import (
     DETAIL,
     HttpReceiver,
     Refusal,
-    below,
     headers,
     read_secret,
 )

@@ -5,11 +5,12 @@ Its `identifier` is the evaluation's id, so one that is told again replaces itse
 
 import msgspec
 
+from groundwatch.addresses import below
 from groundwatch.errors import SettingsError
 from groundwatch.events import ResponseScored
 from groundwatch.models.asking import Fault
 from groundwatch.outflow.evaluations import Evaluation, evaluation_of
-from groundwatch.outflow.receivers.base import HttpReceiver, Refusal, below, read_secret
+from groundwatch.outflow.receivers.base import HttpReceiver, Refusal, read_secret
 
 PATH = "/v1/span_annotations"
 

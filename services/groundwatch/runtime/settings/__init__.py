@@ -297,8 +297,8 @@ class TelemetrySettings(Section):
     """Where a service answers /metrics, /healthz and /readyz; and how it logs.
 
     `hosts` are the names under which it is reached, as those of the gateway. The first of `version_tags`
-    that a response has is its model's version in the metrics. `traces` is a collector's OTLP/gRPC address,
-    and `traces_share` the share (0 to 1) of responses that are traced.
+    that a response has is its model's version in the metrics. `traces` is a collector's OTLP/HTTP address,
+    with or without `/v1/traces`, and `traces_share` the share (0 to 1) of responses that are traced.
     """
 
     host: str = "127.0.0.1"
@@ -315,6 +315,8 @@ class TelemetrySettings(Section):
     def _check(self) -> Self:
         if self.traces and not self.traces.startswith(("http://", "https://")):
             raise wrong("traces", "must be an http(s) address")
+        if self.traces.rstrip("/").endswith(":4317"):
+            raise wrong("traces", "4317 is the port for OTLP over gRPC: name the one for HTTP, usually 4318")
         return self
 
 

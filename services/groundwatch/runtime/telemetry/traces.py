@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from groundwatch.addresses import below
 from groundwatch.models.asking import CALL_HEADERS, TRACING, CallKind
 from groundwatch.topology import HEADER_TRACE, parse_subject
 
@@ -43,10 +44,11 @@ REQUEST: ContextVar[Request | None] = ContextVar("request", default=None)
 
 
 class Traces:
-    """Spans of one process, sent in the background: they say stage and subject, and nothing of an answer."""
+    """Spans of one process, sent in the background to a collector (OTLP over HTTP): they say stage and
+    subject, and nothing of an answer."""
 
     def __init__(self, service: str, url: str, share: float = 1.0) -> None:
-        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_NAMESPACE, Resource
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
@@ -56,7 +58,7 @@ class Traces:
         names = {SERVICE_NAME: service, SERVICE_NAMESPACE: "groundwatch"}
         # Which are traced is decided here; a caller that samples less leaves its flag in the header.
         self._provider = TracerProvider(resource=Resource.create(names), sampler=ALWAYS_ON)
-        exporter = OTLPSpanExporter(url, timeout=EXPORT_SECONDS)
+        exporter = OTLPSpanExporter(below(url, "/v1/traces"), timeout=EXPORT_SECONDS)
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer("groundwatch")
         self._propagator = TraceContextTextMapPropagator()
