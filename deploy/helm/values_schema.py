@@ -196,7 +196,6 @@ def values_schema() -> Schema:
                 {
                     "enabled": FLAG,
                     "waitSeconds": whole(10, 3600),
-                    "partitionsIn": text(r"^\d+(\.\d+)?[smhd]$"),
                     "backoffLimit": whole(1, 100),
                     "resources": RESOURCES,
                     **INSIDE,

@@ -25,9 +25,8 @@ from groundwatch.ledger.ledger import audit
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.marks import Mark, label
 from groundwatch.runtime.delivery.outcomes import outgoing
-from groundwatch.runtime.delivery.placing import own_metadata
 from groundwatch.runtime.delivery.provisioning import provision
-from groundwatch.runtime.delivery.streams import LABEL, position_of, read_stream
+from groundwatch.runtime.delivery.streams import LABEL, own_metadata, position_of, read_stream
 from groundwatch.runtime.local.servers import NatsServer
 from groundwatch.runtime.settings import ArchiveSettings, NatsSettings, RetrySettings, Settings
 from groundwatch.runtime.stores import repeats

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from pathlib import Path
 from random import Random
 
@@ -23,7 +24,7 @@ from groundwatch.replay.exports import begin_file, export
 from groundwatch.replay.results import changed
 from groundwatch.replay.running import begin, delete, dry_run, work
 from groundwatch.replay.spec import Spec
-from groundwatch.runtime.delivery import placing
+from groundwatch.runtime.delivery import homes, provisioning
 from groundwatch.runtime.delivery.outcomes import read_outcomes
 from groundwatch.system.up import whole_system
 from groundwatch.topology import OUTCOMES, RESPONSES
@@ -51,7 +52,7 @@ async def test_every_partition_carries_its_responses_to_their_outcomes(tmp_path:
 
 @pytest.mark.slow
 async def test_growing_loses_and_doubles_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placing, "AHEAD", 4.0)
+    monkeypatch.setattr(provisioning, "DRAIN", 1.0)
     names = [f"r{number}" for number in range(30)]
     async with (
         whole_system(settings(1), tmp_path) as system,
@@ -149,31 +150,42 @@ async def test_the_audit_balances_over_partitions_and_an_erasure_reaches_them(tm
 
 
 @pytest.mark.slow
-async def test_old_and_new_side_by_side_record_each_response_once(
+async def test_what_is_sent_while_partitions_grow_is_recorded_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(placing, "AHEAD", 8.0)
-    monkeypatch.setattr(placing, "LOOK", 2.0)
+    monkeypatch.setattr(provisioning, "DRAIN", 4.0)
+    monkeypatch.setattr(homes, "LOOK", 1.0)
     random = Random(0)
     told: dict[str, list[str]] = {}
     async with contextlib.AsyncExitStack() as stack:
         old = await stack.enter_async_context(whole_system(settings(1), tmp_path / "old"))
-        first = await stack.enter_async_context(httpx.AsyncClient(base_url=old.gateway_url))
+        clients = [await stack.enter_async_context(httpx.AsyncClient(base_url=old.gateway_url))]
         early = [f"early{number}" for number in range(20)]
-        assert {await send(first, name) for name in early} == {"recorded"}
+        assert {await send(clients[0], name) for name in early} == {"recorded"}
+
+        async def sending() -> None:
+            for number in itertools.count():
+                name = f"both{number}"
+                random.shuffle(clients)
+                told[name] = [await try_once(client, name) for client in clients]
+                await asyncio.sleep(0.05)
+
+        sender = asyncio.create_task(sending())
         beside = settings(3)
         beside = beside.model_copy(update={"nats": beside.nats.model_copy(update={"url": old.nats_url})})
         new = await stack.enter_async_context(whole_system(beside, tmp_path / "new"))
         second = await stack.enter_async_context(httpx.AsyncClient(base_url=new.gateway_url))
-        number = 0
-        async with asyncio.timeout(120):
-            while not (number > 50 and (await numbers(new, RESPONSES))[2]):
-                name, number = f"both{number}", number + 1
-                clients = [first, second]
-                random.shuffle(clients)
-                told[name] = [await try_once(client, name) for client in clients]
-                await asyncio.sleep(0.1)
-        # What both refused while the number changed is recorded now.
+        clients.append(second)
+        at = len(told) + 50
+
+        async def went_on() -> bool:
+            return len(told) > at
+
+        await until(went_on)
+        sender.cancel()
+        await asyncio.wait([sender])
+        # What was put off is recorded now.
+        assert ["503"] in told.values()
         for name in [*early, *told]:
             await send(second, name)
         assert {await send(second, name) for name in [*early, *told]} == {"duplicate"}
@@ -181,7 +193,7 @@ async def test_old_and_new_side_by_side_record_each_response_once(
         assert sum(await numbers(new, RESPONSES)) == len(early) + len(told)
         assert await scored(new) == sorted([*early, *told])
         assert all(await numbers(new, OUTCOMES))
-        # Each was taken by one of them; the other knew it, or took nothing while the number changed.
+        # Each was taken by one of them; the other knew it, or put it off.
         assert all(answers.count("recorded") <= 1 for answers in told.values())
         ledger = await audit(new.bus.js, partitions=3, settle=60.0)
         assert (ledger.responses, ledger.balanced) == (len(early) + len(told), True)

@@ -9,8 +9,8 @@ from nats.js.api import StreamConfig
 
 from groundwatch.events import ResponseRecorded
 from groundwatch.keys import bare_key, home_of, in_partition, partition_of, response_key
+from groundwatch.runtime.delivery.homes import Partitions
 from groundwatch.runtime.delivery.outcomes import recorded, without_score
-from groundwatch.runtime.delivery.placing import AHEAD, SKEW, Counts
 from groundwatch.topology import CONSUMERS, STREAMS, parse_subject, subject_of
 from groundwatch.topology.partitions import (
     consumers,
@@ -77,22 +77,23 @@ def test_what_follows_from_a_response_keeps_its_partition(partition: int) -> Non
     assert partition_of_stream(name) == partition
 
 
-@given(keys, st.lists(st.integers(1, 63), min_size=1, max_size=4, unique=True), st.floats(0, 1e9))
-def test_a_key_is_looked_for_wherever_it_may_be(key: str, numbers: list[int], now: float) -> None:
-    counts = Counts((1,))
-    for number in sorted(numbers):
-        if number > counts.last:
-            counts = counts.grown(number, now)
-    before, after = now, now + 2 * AHEAD
-    assert counts.places(key, after)[0] == home_of(key, counts.last)
-    assert set(counts.places(key, after)) == {home_of(key, number) for number in counts.numbers}
-    assert set(counts.places(key, before)) <= set(counts.places(key, after))
-    if len(counts.numbers) > 1:
-        assert counts.places(key, before)[0] == home_of(key, counts.numbers[-2])
-        assert counts.changing(counts.since + SKEW / 2) and not counts.changing(before)
+@given(keys, st.lists(st.integers(1, 63), min_size=1, max_size=4, unique=True).map(sorted))
+def test_a_key_is_looked_for_wherever_it_may_be(key: str, numbers: list[int]) -> None:
+    places = Partitions(tuple(numbers)).places(key)
+    assert places[0] == home_of(key, numbers[-1])
+    assert set(places) == {home_of(key, number) for number in numbers}
 
 
-@pytest.mark.parametrize("counts", [Counts((1, 3), 17.5), Counts((4,))])
-def test_the_numbers_are_read_as_they_were_written(counts: Counts) -> None:
-    assert Counts.of(StreamConfig(metadata={"groundwatch-partitions": counts.said})) == counts
-    assert Counts.of(StreamConfig()) == Counts()
+@pytest.mark.parametrize(
+    ("text", "partitions"),
+    [
+        ("", Partitions()),
+        ("4", Partitions((4,))),
+        ("1,3", Partitions((1, 3))),
+        ("1,3>8", Partitions((1, 3), announced=8)),
+        ("1,3@1712345678.000", Partitions((1, 3))),
+    ],
+)
+def test_the_numbers_are_read_as_they_were_written(text: str, partitions: Partitions) -> None:
+    metadata = {"groundwatch-partitions": text} if text else None
+    assert Partitions.of(StreamConfig(metadata=metadata)) == partitions

@@ -32,7 +32,7 @@ from groundwatch.gateway.budgets import rules
 from groundwatch.gateway.budgets.rules import Budget, Spent
 from groundwatch.keys import home_of, response_key
 from groundwatch.ledger.ledger import audit
-from groundwatch.runtime.delivery import placing
+from groundwatch.runtime.delivery import provisioning
 from groundwatch.runtime.delivery.dead_letters import dead_letters, send_again
 from groundwatch.runtime.settings import CaptioningSettings
 from groundwatch.runtime.settings.outflow import OutflowSettings, ReceiverSettings
@@ -129,7 +129,7 @@ async def test_budgets_count_each_outcome_of_each_partition_once(tmp_path: Path)
 async def test_a_receiver_is_told_once_of_each_outcome_before_and_after_growth(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(placing, "AHEAD", 4.0)
+    monkeypatch.setattr(provisioning, "DRAIN", 1.0)
     target = HttpTarget()
     async with listening(target):
         receivers = {"it": ReceiverSettings(kind="otlp-http", url=target.url)}

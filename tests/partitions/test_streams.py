@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from pathlib import Path
 from random import Random
@@ -11,11 +12,13 @@ from tests.partitions.conftest import provisioned
 
 from groundwatch.erasure.finding import Stores
 from groundwatch.erasure.retention import enforce
-from groundwatch.errors import ProvisionRefused
+from groundwatch.errors import ProvisionRefused, Unavailable
 from groundwatch.events import OutcomeKind, ResponseRecorded
+from groundwatch.keys import home_of, response_key
 from groundwatch.ledger.ledger import audit
-from groundwatch.runtime.delivery import placing
+from groundwatch.runtime.delivery import homes, provisioning
 from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.homes import Partitions
 from groundwatch.runtime.delivery.outcomes import outgoing, recorded, without_score
 from groundwatch.runtime.delivery.partitioned import JoinedHistory, PartitionHistory, last_before
 from groundwatch.runtime.delivery.provisioning import provision
@@ -101,22 +104,61 @@ async def test_histories_of_all_partitions_of_one_and_of_a_stretch(tmp_path: Pat
             assert [read.subject async for read in few] == wanted
 
 
-async def test_partitions_only_grow_and_one_change_at_a_time(tmp_path: Path) -> None:
+async def announced(bus: Bus) -> Partitions:
+    return Partitions.of((await bus.js.stream_info(RESPONSES)).config)
+
+
+async def test_partitions_only_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provisioning, "DRAIN", 0.0)
     async with provisioned(tmp_path, 2) as bus:
         js = bus.js
         with pytest.raises(ProvisionRefused, match="would shrink from 2 to 1"):
             await provision(js, partitions=1)
         assert {one.change for one in await provision(js, partitions=2)} == {"unchanged"}
-        changes = await provision(js, partitions=3, partitions_in=3_600.0)
-        new = {one.name for one in changes if one.change == "created"}
+        new = {one.name for one in await provision(js, partitions=3) if one.change == "created"}
         assert "GW_RESPONSES_2" in new and "scoring-p2" in new
-        with pytest.raises(ProvisionRefused, match=r"there will be 3 partitions from .*: provision 4 after"):
-            await provision(js, partitions=4)
         assert {one.change for one in await provision(js, partitions=3)} == {"unchanged"}
-        counts = placing.Counts.of((await js.stream_info(RESPONSES)).config)
-        assert counts.numbers == (2, 3)
-        # Announced for an hour from now, by the clock of who provisioned.
-        assert 0 <= counts.since - placing.Counts((2,)).grown(3, counts.since - 3_600.0, 3_600.0).since <= 1
+        assert await announced(bus) == Partitions((2, 3))
+
+
+async def test_nobody_records_while_partitions_grow_nor_for_ever_when_that_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(homes, "LOOK", 0.0)
+    async with provisioned(tmp_path, 2) as bus:
+        where = homes.Homes(bus)
+        assert await where.partition("0" * 32) == 0
+        growing = asyncio.create_task(provision(bus.js, partitions=3))
+        async with asyncio.timeout(60):
+            while (await announced(bus)).announced != 3:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        with pytest.raises(Unavailable, match="made for 3 partitions: send it again"):
+            await where.partition("0" * 32)
+        growing.cancel()
+        await asyncio.wait([growing])
+        assert await announced(bus) == Partitions((2,))
+        assert await where.partition("0" * 32) == 0
+        # One that was killed has left its announcement.
+        await Partitions((2,), announced=3).write(bus.js)
+        await provision(bus.js, partitions=2)
+        assert await announced(bus) == Partitions((2,))
+
+
+async def test_a_gateway_that_knows_of_fewer_takes_what_belongs_into_those(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(provisioning, "DRAIN", 0.0)
+    async with provisioned(tmp_path, 1) as bus:
+        where = homes.Homes(bus)
+        await provision(bus.js, partitions=3)
+        keys = [response_key("default", f"r{number}") for number in range(30)]
+        assert {home_of(key, 3) for key in keys} == {0, 1, 2}
+        for key in keys:
+            if home_of(key, 3):
+                with pytest.raises(Unavailable, match=r"set nats.partitions = 3 and start it again"):
+                    await where.partition(key)
+            else:
+                assert await where.partition(key) == 0
 
 
 async def test_retention_reaches_every_partition_and_the_audit_knows_it(tmp_path: Path) -> None:

@@ -26,7 +26,6 @@ from groundwatch.system.settings_check import ENGINES, named_engine
 from groundwatch.system.settings_check import check_settings as checked
 from groundwatch.system.up import named_models
 from groundwatch.terminal import Console, Table, lines
-from groundwatch.times import read_interval
 from groundwatch.topology import PROVISIONER
 
 FileArgument = Annotated[
@@ -37,17 +36,12 @@ FileArgument = Annotated[
 
 def provision_command(
     settings: OnServer,
-    partitions_in: Annotated[
-        str,
-        typer.Option(
-            metavar="TIME",
-            help="How long until more nats.partitions than before count, such as 10m: 30 s at least.",
-        ),
-    ] = "30s",
     as_json: JsonOption = False,
 ) -> None:
-    """Create streams and consumers, or change them without dropping anything; safe to repeat."""
-    ahead = read_interval(partitions_in, "--partitions-in")
+    """Create streams and consumers, or change them without dropping anything; safe to repeat.
+
+    For more nats.partitions than before it takes half a minute, in which gateways put off who sends (503).
+    """
     replicas, partitions = settings.nats.replicas, settings.nats.partitions
     cache, held = settings.cache, held_at_once(settings)
     archived = with_archive(settings).archive.url not in ("", SWITCHED_OFF)
@@ -57,7 +51,6 @@ def provision_command(
             bus.js,
             replicas=replicas,
             partitions=partitions,
-            partitions_in=ahead,
             cache=cache,
             held=held,
             archived=archived,

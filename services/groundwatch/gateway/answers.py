@@ -40,8 +40,8 @@ from groundwatch.reporting.answers import (
     write_cursor,
 )
 from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.homes import places_of
 from groundwatch.runtime.delivery.partitioned import merged
-from groundwatch.runtime.delivery.placing import places_of
 from groundwatch.runtime.delivery.streams import FAULTS, Batch, Read, last_message, position_of
 from groundwatch.runtime.delivery.superseding import superseded_by
 from groundwatch.runtime.services.tasks import SupervisedTask
@@ -459,7 +459,7 @@ async def find_answer(
     if search.is_erased(key, tenant):
         return ErasedAnswer()
     page, places = await asyncio.gather(
-        search.search(AnswerQuery(id=name, tenant=tenant), most=OF_ONE), _places(bus, key)
+        search.search(AnswerQuery(id=name, tenant=tenant), most=OF_ONE), places_of(bus, key)
     )
     hits = page.hits
     runs = tuple(dict.fromkeys([*([LIVE] if any(hit.run == LIVE for hit in hits) else []), *_runs(hits)]))
@@ -509,13 +509,6 @@ def parse_kind(subject: str) -> str:
 
 def _runs(hits: Sequence[Hit]) -> list[str]:
     return sorted({hit.run for hit in hits})
-
-
-async def _places(bus: Bus, key: str) -> tuple[int, ...]:
-    try:
-        return await places_of(bus, key)
-    except FAULTS as error:
-        raise TransientError(f"cannot read {RESPONSES}: {error!r}") from error
 
 
 async def _hot(

@@ -31,9 +31,9 @@ from groundwatch.gateway.replays import Replays
 from groundwatch.keys import in_partition, response_key
 from groundwatch.reporting.answers import Archived
 from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.homes import places_of
 from groundwatch.runtime.delivery.outcomes import limits
-from groundwatch.runtime.delivery.placing import places_of
-from groundwatch.runtime.delivery.streams import FAULTS, Read
+from groundwatch.runtime.delivery.streams import Read
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.stores.images import ImageStore
 from groundwatch.runtime.stores.losses import LossReport, Unconfirmed
@@ -245,11 +245,7 @@ async def confirm(core: GatewayCore, caller: Caller, report: LossReport) -> tupl
 
 
 async def _recorded(bus: Bus, key: str) -> Read | None:
-    try:
-        places = await places_of(bus, key)
-    except FAULTS as error:
-        raise TransientError(f"cannot read {RESPONSES}: {error!r}") from error
-    for partition in places:
+    for partition in await places_of(bus, key):
         subject = subject_of("recorded", LIVE, in_partition(key, partition))
         if (read := await bus.last_event(RESPONSES, subject)) is not None:
             return read

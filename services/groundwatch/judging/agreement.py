@@ -39,7 +39,7 @@ from groundwatch.protocols.people import (
 from groundwatch.protocols.published import UNNAMED_MODEL, Place
 from groundwatch.replay.pipeline import Pipeline
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.placing import places_of
+from groundwatch.runtime.delivery.homes import places_of
 from groundwatch.runtime.settings import Settings
 from groundwatch.topology import OUTCOMES, is_token, subject_of
 

@@ -29,7 +29,7 @@ from groundwatch.protocols.people import PEOPLE, PersonsVerdict
 from groundwatch.reviews.opinions import check_opinion, opinion_on
 from groundwatch.reviews.queues import JUDGE, Items, Queues, QueueSpec, check_reviewer
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.placing import places_of
+from groundwatch.runtime.delivery.homes import places_of
 from groundwatch.runtime.delivery.streams import FAULTS
 from groundwatch.topology import OUTCOMES, RESPONSES, is_token, subject_of
 

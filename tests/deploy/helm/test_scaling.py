@@ -84,13 +84,6 @@ def test_a_stage_is_scaled_by_what_waits_in_all_partitions_together() -> None:
     assert found == wanted
 
 
-def test_more_partitions_count_when_all_gateways_are_new() -> None:
-    for case, options in (("production", []), ("partitions", ["--partitions-in", "10m"])):
-        (job,) = (one for one in of_kind(rendered(case), "Job") if "-provision-" in one["metadata"]["name"])
-        (container,) = job["spec"]["template"]["spec"]["containers"]
-        assert container["args"] == ["admin", "provision", *options]
-
-
 def test_keda_asks_each_server_by_its_name() -> None:
     """It takes the server's name before the endpoint, so the endpoint must be the headless Service's."""
     objects = rendered("production")

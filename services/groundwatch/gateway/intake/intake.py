@@ -28,8 +28,8 @@ from groundwatch.keys import bare_key, in_partition
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import Stage
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, Receipt, Stored
+from groundwatch.runtime.delivery.homes import Homes
 from groundwatch.runtime.delivery.outcomes import digest_of, recorded
-from groundwatch.runtime.delivery.placing import Placing
 from groundwatch.runtime.delivery.streams import FAULTS
 from groundwatch.runtime.settings.gateway import GatewaySettings
 from groundwatch.runtime.stores.images import ImageStore
@@ -83,7 +83,7 @@ class Intake:
         self._budgets = budgets
         self._erased = erased
         self._known = known
-        self.placing = Placing(bus)
+        self.homes = Homes(bus)
         self.fetcher = Fetcher(settings.fetch, metrics)
         self._unsure: dict[str, float] = {}
         self.left_out = LeftOut(settings.logged_calls, metrics)
@@ -127,7 +127,7 @@ class Intake:
         asked = question_of(stored)
         response, digest = asked.response, digest_of(asked)
         async with _available(response.id):
-            response = msgspec.structs.replace(response, partition=await self.placing.partition(response.key))
+            response = msgspec.structs.replace(response, partition=await self.homes.partition(response.key))
         asked = msgspec.structs.replace(asked, response=response)
         key = response.key
         outgoing = Outgoing(
@@ -195,7 +195,7 @@ class Intake:
         """Raises `Refused` for an id that is taken, as the index or the stream knows it, `TransientError`."""
         same = self._known.is_same(stream, response.key, digest)
         if same is None:
-            key = in_partition(response.key, await self.placing.partition(response.key))
+            key = in_partition(response.key, await self.homes.partition(response.key))
             place = ("recorded", LIVE) if stream == RESPONSES else ("asked", LIVE, Stage.CAPTIONING.value)
             headers = await self._bus.headers_of(stream, subject_of(*place, key))
             same = headers is None or headers.get(HEADER_DIGEST) == digest
@@ -222,7 +222,7 @@ class Intake:
         async with _available(response.id):
             if dry:
                 await self._budgets.lease(dry)
-            partition = await self.placing.partition(response.key)
+            partition = await self.homes.partition(response.key)
         now = self._budgets.clock()
         if declined:
             decided = Decided(declined=dict.fromkeys(protocols, declined))

@@ -3,8 +3,7 @@
 import msgspec
 from nats.js import JetStreamContext
 
-from groundwatch.runtime.delivery.placing import own_metadata
-from groundwatch.runtime.delivery.streams import LABEL, Position
+from groundwatch.runtime.delivery.streams import LABEL, Position, own_metadata
 from groundwatch.runtime.delivery.unanswered import message_from
 
 PRECISION = 0.001

@@ -23,11 +23,10 @@ from nats.js.api import (
 )
 
 from groundwatch.errors import ProvisionRefused
+from groundwatch.runtime.delivery.homes import DRAIN, Partitions
 from groundwatch.runtime.delivery.marks import label
-from groundwatch.runtime.delivery.placing import Counts, announce, own_metadata
-from groundwatch.runtime.delivery.streams import position_of
+from groundwatch.runtime.delivery.streams import own_metadata, position_of
 from groundwatch.runtime.settings import CacheSettings
-from groundwatch.times import shown_moment
 from groundwatch.topology import (
     ARCHIVED,
     BUCKETS,
@@ -69,7 +68,6 @@ async def provision(
     *,
     replicas: int = 1,
     partitions: int = 1,
-    partitions_in: float = 0.0,
     cache: CacheSettings = CACHE,
     held: Mapping[str, int] = MappingProxyType({}),
     archived: bool = False,
@@ -77,13 +75,13 @@ async def provision(
     """Make the server hold what `topology` declares. Safe to repeat and while services work.
 
     With an archive (`archived`) streams that it keeps drop nothing for its age: what is archived leaves them.
-    More partitions than before count from `partitions_in` seconds on, 30 at least. `held` says of stages how
-    many messages their processes may hold together, in each partition, where that is not as declared.
+    For more partitions than before gateways take nothing for `DRAIN` seconds. `held` says of stages how many
+    messages their processes may hold together, in each partition, where that is not as declared.
 
     Everything is checked before anything is changed. Raises `ProvisionRefused` when a change would drop
     recorded events or skip waiting ones.
     """
-    counts = await _partitions(js, partitions)
+    before = await _partitions(js, partitions)
     existing = {}
     wanted_streams = [
         msgspec.structs.replace(spec, max_age=0.0) if archived and kind_of(spec.name) in ARCHIVED else spec
@@ -108,33 +106,41 @@ async def provision(
             await _put_consumer(js, msgspec.structs.replace(consumer, max_ack_pending=most), replicas)
         )
     done += [await _put_bucket(js, spec, replicas, cache) for spec in BUCKETS]
-    if counts is None or partitions > counts.last:
-        # Last: from a moment soon after, responses are recorded in all of them.
-        grown = counts.grown(partitions, time.time(), partitions_in) if counts else Counts((partitions,))
-        await announce(js, grown)
+    if before is None:
+        await Partitions((partitions,)).write(js)
+    elif partitions > before.last:
+        await _grow(js, before, partitions)
+    elif before.announced:
+        await Partitions(before.numbers).write(js)
     return done
 
 
-async def _partitions(js: JetStreamContext, partitions: int) -> Counts | None:
+async def _grow(js: JetStreamContext, before: Partitions, partitions: int) -> None:
+    """Record in so many partitions, whose streams are there, once what gateways have taken is recorded."""
+    await Partitions(before.numbers, partitions).write(js)
+    try:
+        await asyncio.sleep(DRAIN)
+    except BaseException:
+        await Partitions(before.numbers).write(js)
+        raise
+    await Partitions((*before.numbers, partitions)).write(js)
+
+
+async def _partitions(js: JetStreamContext, partitions: int) -> Partitions | None:
     """The numbers of partitions that there are; None where nothing is recorded yet.
 
-    Raises `ProvisionRefused` for fewer, and for more while the last change is still to come.
+    Raises `ProvisionRefused` for fewer.
     """
     found = await _config(js.stream_info(RESPONSES))
     if found is None:
         return None
-    counts = Counts.of(found)
-    if partitions < counts.last:
+    there = Partitions.of(found)
+    if partitions < there.last:
         raise ProvisionRefused(
-            f"nats.partitions would shrink from {counts.last} to {partitions}, and what is in the others "
+            f"nats.partitions would shrink from {there.last} to {partitions}, and what is in the others "
             "would be read no more: partitions can grow only"
         )
-    if partitions > counts.last and counts.pending(time.time()):
-        raise ProvisionRefused(
-            f"there will be {counts.last} partitions from {shown_moment(counts.since)} on: provision "
-            f"{partitions} after that"
-        )
-    return counts
+    return there
 
 
 async def bind_receiver(js: JetStreamContext, specs: Sequence[ConsumerSpec], replicas: int) -> None:

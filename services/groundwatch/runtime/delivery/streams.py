@@ -21,7 +21,15 @@ import nats.errors
 import nats.js.errors
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
-from nats.js.api import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy, RetentionPolicy, StreamInfo
+from nats.js.api import (
+    AckPolicy,
+    ConsumerConfig,
+    ConsumerInfo,
+    DeliverPolicy,
+    RetentionPolicy,
+    StreamConfig,
+    StreamInfo,
+)
 
 from groundwatch.errors import TransientError
 from groundwatch.runtime.delivery.direct import (
@@ -49,6 +57,7 @@ __all__ = [
     "Read",
     "follow_stream",
     "last_message",
+    "own_metadata",
     "position_of",
     "read_batches",
     "read_stream",
@@ -101,6 +110,11 @@ class Batch(msgspec.Struct, frozen=True):
 
 class _Gap(nats.errors.Error):
     """A message did not come: reading begins again behind the one before it."""
+
+
+def own_metadata(config: StreamConfig) -> dict[str, str]:
+    """Without what the server says of itself."""
+    return {name: text for name, text in (config.metadata or {}).items() if not name.startswith("_nats.")}
 
 
 async def position_of(js: JetStreamContext, stream: str) -> Position:
