@@ -78,6 +78,7 @@ class _Marks(msgspec.Struct, frozen=True):
 
 
 class _Patterns(NamedTuple):
+    begins: str
     reasoning: re.Pattern[str]
     ends: dict[str, str]
     channels: frozenset[str]
@@ -85,6 +86,7 @@ class _Patterns(NamedTuple):
     programs: frozenset[str]
 
 
+_BEGIN_MARKS = '<~!(["\\'
 _CHANNEL = re.compile(r"(?:<\|start\|>\w{0,40}+)?<\|channel\|>\s*+(\w{1,40}+)[^<\n]{0,80}+(?:<\|message\|>)?")
 _TURN = re.compile(r"<\|(?:channel|start|end|return|call)\|>")
 
@@ -152,11 +154,16 @@ def read_document(answer: str) -> Document:
     )
     document = document.without(
         LeftOut(start=match.start(), end=match.end(), kind=LeftOutKind.MARK, detail=_numbers(match.group()))
-        for match in patterns.marks.finditer(document.text)
+        for match in (patterns.marks.finditer(document.text) if _has(document.text, _BEGIN_MARKS) else ())
     )
     return document.without(
         LeftOut(start=start, end=end, kind=LeftOutKind.REPETITION) for start, end in _loops(document.text)
     )
+
+
+def _has(text: str, characters: str) -> bool:
+    """Whether one of these is in the text: quicker than a pattern that finds nothing, as most do."""
+    return any(map(text.__contains__, characters))
 
 
 def keep_languages(document: Document, languages: frozenset[str] | None, prompt: str) -> Document:
@@ -241,7 +248,7 @@ def _patterns() -> _Patterns:
     marks = msgspec.toml.decode(files(__package__ or "").joinpath("marks.toml").read_bytes(), type=_Marks)
     reasoning = "|".join(re.escape(mark) for pair in marks.reasoning for mark in pair)
     # Looked at first: to try every mark at every character takes three times as long.
-    begins = re.escape("".join({mark[0] for pair in marks.reasoning for mark in pair} | {"<"}))
+    begins = "".join({mark[0] for pair in marks.reasoning for mark in pair} | {"<"})
     places = "|".join(marks.places)
     keyed = rf"\"(?:{places})\"{_GAP}:{_GAP}(?:{_PLACES}|{_PAIR}){_GAP},?+"
     tag = r"</?[a-z][\w:-]{0,40}+(?:\s[^<>\n]{0,400}+)?+/?>|<\|/?[\w:/-]{1,40}+\|?>"
@@ -257,16 +264,19 @@ def _patterns() -> _Patterns:
         )
     )
     return _Patterns(
-        reasoning=re.compile(rf"(?=[{begins}])(?:{reasoning}|{_CHANNEL.pattern})", re.IGNORECASE),
+        begins=begins,
+        reasoning=re.compile(rf"(?=[{re.escape(begins)}])(?:{reasoning}|{_CHANNEL.pattern})", re.IGNORECASE),
         ends={begin.lower(): end.lower() for begin, end in marks.reasoning},
         channels=frozenset(marks.answer_channels),
-        marks=re.compile(rf"(?=[<~!(\[\"\\])(?:{mark})+", re.IGNORECASE),
+        marks=re.compile(rf"(?=[{re.escape(_BEGIN_MARKS)}])(?:{mark})+", re.IGNORECASE),
         programs=frozenset(marks.programs),
     )
 
 
 def _reasoning(answer: str, patterns: _Patterns) -> tuple[list[tuple[int, int]], bool]:
     """Where the answer reasons, and whether that is cut off."""
+    if not _has(answer, patterns.begins):
+        return _aloud(answer)
     places: list[tuple[int, int]] = []
     lowered = answer.lower() if len(answer.lower()) == len(answer) else answer
     without_end: set[str] = set()
@@ -328,7 +338,7 @@ def _programs(text: str, names: frozenset[str]) -> Iterator[tuple[int, int]]:
     """Where fenced blocks hold a program, and formulas stand; a block without an end goes to the text's."""
     begin: re.Match[str] | None = None
     at = 0
-    for fence in _FENCE.finditer(text):
+    for fence in _FENCE.finditer(text) if "```" in text or "~~~" in text else ():
         if begin is None:
             yield from _formulas(text, at, fence.start())
             begin = fence
@@ -348,6 +358,8 @@ def _holds_program(fence: re.Match[str], names: frozenset[str]) -> bool:
 
 
 def _formulas(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    if not _has(text, "\\$"):
+        return
     nearest: dict[str, int] = {}
     while formula := _FORMULA.search(text, start, end):
         begin, start = formula.span()
@@ -376,13 +388,16 @@ def _numbers(mark: str) -> str:
 def _loops(text: str) -> Iterator[tuple[int, int]]:
     """Where words or sentences are said again and again; the first time stays."""
     sentences = list(_SENTENCE.finditer(text))
-    spelt = [_WORD.findall(sentence.group().casefold()) for sentence in sentences]
-    words = [" ".join(each).rstrip(" .!?。！？") for each in spelt]
-    counts = Counter(spoken for spoken in words if spoken.count(" ") >= 2)
+    written = [sentence.group().strip() for sentence in sentences]
+    # Who repeats a sentence mostly writes it in the same way.
+    spelt = {each: _WORD.findall(each.casefold()) for each in set(written)}
+    joined = {each: " ".join(words).rstrip(" .!?。！？") for each, words in spelt.items()}
+    counts = Counter(spoken for each in written if (spoken := joined[each]).count(" ") >= 2)
     looped = {spoken for spoken, number in counts.items() if number > REPEATS}
     seen: set[str] = set()
     last = ""
-    for number, (sentence, spoken) in enumerate(zip(sentences, words, strict=True), start=1):
+    for number, (sentence, each) in enumerate(zip(sentences, written, strict=True), start=1):
+        spoken = joined[each]
         # The last of a loop is often cut off.
         broken_off = number == len(sentences) and bool(spoken) and last.startswith(spoken)
         if spoken in seen or (broken_off and last in seen):
@@ -391,9 +406,16 @@ def _loops(text: str) -> Iterator[tuple[int, int]]:
         if spoken in looped:
             seen.add(spoken)
             last = spoken
-        if len(spelt[number - 1]) - len(set(spelt[number - 1])) >= REPEATS:
+        if _may_stutter(spelt[each]):
             for start, end in _stutters(list(_WORD.finditer(sentence.group()))):
                 yield sentence.start() + start, sentence.start() + end
+
+
+def _may_stutter(words: list[str]) -> bool:
+    """Whether a word, and not a comma alone, comes often enough for a stretch with it to be repeated."""
+    if len(words) - len(set(words)) < REPEATS:
+        return False
+    return any(number > REPEATS and word[0].isalpha() for word, number in Counter(words).items())
 
 
 def _stutters(words: Sequence[re.Match[str]]) -> Iterator[tuple[int, int]]:
