@@ -117,6 +117,31 @@ def test_relations_that_a_complete_reference_does_not_state() -> None:
     assert decisions(CASES["unstated"], known) == CASES["unstated"]
 
 
+def test_what_is_stated_of_all_of_them_excludes_another_place_and_of_one_of_them_does_not() -> None:
+    known = Reference(
+        complete=True,
+        objects=("lanterns", "pier", "geese", "goose", "fence"),
+        triplets=(
+            ("lanterns", "count", "two"),
+            ("lanterns", "hanging above", "pier"),
+            ("geese", "count", "six"),
+            ("goose", "behind", "fence"),
+        ),
+        facts=(
+            KnownFact(text="There are five mugs.", holds=True),
+            KnownFact(text="Two mugs are on the shelf.", holds=True),
+            KnownFact(text="Some mugs are on the table.", holds=True),
+            KnownFact(text="The mugs are in front of the jug.", holds=True),
+        ),
+    )
+    assert judged("The lanterns are below the pier.", known).decision is REFUTED
+    assert judged("The lantern is under the pier.", known).decision is REFUTED
+    assert judged("The geese are in front of the fence.", known).decision is UNDECIDED
+    assert judged("The mugs are under the shelf.", known).decision is UNDECIDED
+    assert judged("The mugs are under the table.", known).decision is UNDECIDED
+    assert judged("The mugs are behind the jug.", known).decision is REFUTED
+
+
 def test_one_thing_said_in_two_ways() -> None:
     known = Reference(
         complete=True,

@@ -9,7 +9,7 @@ In this order, the first rule that applies decides:
 3. The claim says all that a false fact says: refuted.
 4. Any asserted atom is refuted: refuted. Another value of the same exclusive kind (color, material, …),
    another number, an excluding relation (left and right of, sitting and standing) refute, if the
-   reference can only mean the same thing by it.
+   reference can only mean the same thing by it: the only such thing, or all of them.
 5. Every asserted atom follows from the reference, through synonyms, broader concepts, inverse relations
    and what one action implies of another: supported.
 6. Otherwise undecided.
@@ -97,7 +97,7 @@ def _asserted(read: Statement, rules: Rules) -> Ruling:
     return Ruling(Decision.SUPPORTED, "; ".join(evidence))
 
 
-VERSION = "2"
+VERSION = "3"
 
 SECONDS = 30.0
 """In which the claims of one answer are judged; the most that are taken need a tenth of it."""

@@ -224,7 +224,10 @@ class Rules:
             if known.subject == subject
         ]
         for known, evidence in stated:
-            if contradicts(known, atom, words) and is_unique(self.known, known.subject):
+            if contradicts(known, atom, words) and (
+                is_unique(self.known, known.subject)
+                or (known.object == atom.object and is_of_all(self.known, known.subject, evidence))
+            ):
                 return evidence
         if not self.known.complete or not atom.object or self.lexicon.is_vague(atom.object):
             return None
@@ -270,6 +273,16 @@ def is_unique(known: Knowledge, concept: str) -> bool:
     if any(number.exact and number.high == 1 for number, _ in numbers):
         return True
     return not any(number.exact or number.high is not None or number.low > 2 for number, _ in numbers)
+
+
+def is_of_all(known: Knowledge, concept: str, evidence: str) -> bool:
+    """Whether an item speaks of these things in the plural and of no part of them: of all there are."""
+    numbers = {number for number, item in known.numbers.get(concept, ()) if item == evidence}
+    bare = numbers == {Number(concept, 2, None, exact=False)}
+    return bare and _OF_A_PART.isdisjoint(evidence.lower().split())
+
+
+_OF_A_PART = frozenset({"some", "few"})
 
 
 def supporting_number(atom: Number, known: Knowledge) -> str | None:
