@@ -455,14 +455,11 @@ class Access:
         self.cookies = Cookies(settings.login)
         self.oidc = settings.login.oidc
         self.provider = _provider(settings.login)
+        self.asks = self.tokens.wanted or self.oidc is not None
+        """Whether anybody is asked who they are."""
         self._open = settings.open
         self._host = settings.host
         self._marks: dict[str, bytes] = {}
-
-    @property
-    def asks(self) -> bool:
-        """Whether anybody is asked who they are."""
-        return self.tokens.wanted or self.oidc is not None
 
     @property
     def notes(self) -> list[str]:

@@ -119,8 +119,7 @@ class GatewayCore:
         counts it.
         """
         with self.intake.counting():
-            if refusal := await self.backlog.room(time.monotonic() + timeout):
-                raise refusal.but()
+            await self.backlog.room(time.monotonic() + timeout)
             submission = read()
             tenant = submission.response.tenant
             self.admission.admit(tenant, id=submission.response.id)
@@ -191,8 +190,7 @@ class GatewayCore:
         """A logged call with what it only names. Raises `Refused`: nothing is fetched for one that is not
         taken now."""
         with self.intake.counting():
-            if refused := self.backlog.refusal():
-                raise refused.but()
+            await self.backlog.room()
             self.admission.check(tenant)
         return await with_uploaded(call, self.intake.fetcher, sender, self.settings.intake.max_line)
 

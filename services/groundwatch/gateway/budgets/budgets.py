@@ -353,6 +353,8 @@ class Budgets:
 
     def dry(self, tenant: str, model: str, protocols: tuple[str, ...]) -> list[LeasedCounter]:
         """What should be leased before a response of these is decided."""
+        if not self._states:
+            return []
         now = self.clock()
         states = (self.state(tenant, model, protocol) for protocol in protocols)
         counters = (counter for state in states if state is not None for counter in state.counters)

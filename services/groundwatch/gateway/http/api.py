@@ -222,7 +222,6 @@ class HttpApi:
             # Not `public`: what is between us and a caller with a token must not keep it for others.
             "Cache-Control": "private, max-age=31536000, immutable",
             "Content-Security-Policy": "default-src 'none'; sandbox",
-            "X-Content-Type-Options": "nosniff",
         }
         return StreamingResponse(
             _pieces(data), 200, headers | {"Content-Length": str(len(data))}, media_type=media_type

@@ -68,8 +68,9 @@ async def read_body(chunks: AsyncIterator[bytes], limit: int, hold: Callable[[in
         size += len(chunk)
         if size > limit:
             raise _too_large(limit)
-        hold(size)
-        held.append(chunk)
+        if chunk:
+            hold(size)
+            held.append(chunk)
     return b"".join(held)
 
 
@@ -135,14 +136,15 @@ class Share:
 
     def hold(self, size: int) -> None:
         """Hold `size` bytes from now on, and no longer what was held. Raises `Refused`."""
-        self.expect(size - self._held)
+        if size > self._held:
+            self.expect(size - self._held)
         self._all.held += size - self._held
         self._held = size
 
     def expect(self, size: int) -> None:
         """Raises `Refused` when there would be no room for so many more bytes now."""
         held, limit = self._all.held, self._all.limit
-        if size > 0 and held + size > limit:
+        if held + size > limit:
             raise Refused(
                 "unavailable", f"requests hold {held:,} bytes already, of at most {limit:,} together"
             )
@@ -210,10 +212,10 @@ def share_of(request: Request) -> Share:
 async def body_of(request: Request, limit: int) -> bytes:
     """The whole body of a request, held as its share. Raises `Refused`."""
     length, share = request.headers.get("content-length", ""), share_of(request)
-    declared = int(length) if length.isascii() and length.isdigit() else 0
-    if declared > limit:
-        raise _too_large(limit)
-    share.expect(declared)
+    if length.isascii() and length.isdigit():
+        if int(length) > limit:
+            raise _too_large(limit)
+        share.expect(int(length))
     return await read_body(request.stream(), limit, share.hold)
 
 

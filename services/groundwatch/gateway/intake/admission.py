@@ -58,18 +58,20 @@ class Admission:
 
     def admit(self, tenant: str, kind: str = RESPONSES, *, id: str = "") -> None:
         """Count a response of the tenant. Raises as `check` does."""
-        self.check(tenant, kind, id=id)
-        if (rate := self._rate(tenant, kind)) is not None:
-            self._bucket(tenant, kind, rate).left -= 1
+        if (bucket := self.check(tenant, kind, id=id)) is not None:
+            bucket.left -= 1
 
-    def check(self, tenant: str, kind: str = RESPONSES, *, id: str = "") -> None:
-        """Raises `Refused` for a response of the tenant that is beyond the rate now. Counts nothing."""
-        rate = self._rate(tenant, kind)
-        if rate is None or (left := self._bucket(tenant, kind, rate).left) >= 1:
-            return
+    def check(self, tenant: str, kind: str = RESPONSES, *, id: str = "") -> TokenBucket | None:
+        """What a response of the tenant is taken from, None where there is no rate; counts nothing. Raises
+        `Refused` for one that is beyond the rate now."""
+        if (rate := self._rate(tenant, kind)) is None:
+            return None
+        bucket = self._bucket(tenant, kind, rate)
+        if bucket.left >= 1:
+            return bucket
         self._metrics.over_rate(tenant)
         message = f"tenant '{tenant}' may send {rate.rate:g} {kind} a second; send it again later"
-        raise Refused("rate_limited", message, id=id, after=(1 - left) / rate.rate)
+        raise Refused("rate_limited", message, id=id, after=(1 - bucket.left) / rate.rate)
 
     def give_back(self, tenant: str) -> None:
         """A response that was counted had been there before, or was not recorded."""
@@ -130,12 +132,12 @@ class Backlog(SupervisedTask):
             return Refused(reason="backlog", message=message)
         return None
 
-    async def room(self, deadline: float) -> Refused | None:
-        """Wait for room, at most until `deadline` (of the monotonic clock); why there is none then."""
-        while True:
-            refusal = self.refusal()
-            if refusal is None or self._closing or time.monotonic() >= deadline:
-                return refusal
+    async def room(self, deadline: float = 0.0) -> None:
+        """Wait for room, at most until `deadline` (of the monotonic clock). Raises `Refused` where there is
+        none then."""
+        while (refusal := self.refusal()) is not None:
+            if self._closing or time.monotonic() >= deadline:
+                raise refusal.but()
             await asyncio.sleep(WAIT_SECONDS)
 
     async def look(self) -> None:

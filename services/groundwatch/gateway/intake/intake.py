@@ -95,7 +95,9 @@ class Intake:
         """Record a response. Faults that pass are tried again for `timeout` seconds. Raises `Refused`."""
         deadline = time.monotonic() + timeout
         try:
-            response, left_out = await self._with_images(submission, deadline, self._check_new)
+            response, left_out = submission.response, submission.left_out or ()
+            if submission.images or self.blind:
+                response, left_out = await self._with_images(submission, deadline, self._check_new)
             ready = await self.prepare(response, left_out, submission.declined)
             if isinstance(ready, Recorded):
                 return ready
@@ -137,7 +139,7 @@ class Intake:
             headers={HEADER_PROTOCOLS: ",".join(response.protocols), HEADER_DIGEST: digest},
         )
         ready = Ready(response=response, digest=digest, stream=ASKED, outgoing=outgoing)
-        if repeat := self._repeat(ASKED, response, digest):
+        if repeat := self._repeat(ASKED, response, key, digest):
             return repeat
         async with _available(response.id):
             taken = self._known.is_same(RESPONSES, key, "") is not None or await self._bus.holds(
@@ -178,9 +180,9 @@ class Intake:
     def _protocols(self, response: ResponseRecorded) -> tuple[str, ...]:
         return tuple(dict.fromkeys(response.protocols)) or self._settings.protocols
 
-    def _repeat(self, stream: str, response: ResponseRecorded, digest: str) -> Recorded | None:
+    def _repeat(self, stream: str, response: ResponseRecorded, key: str, digest: str) -> Recorded | None:
         """How it ends where its id has left the stream; None where it is to be sent."""
-        same = self._known.is_same(stream, response.key, digest)
+        same = self._known.is_same(stream, key, digest)
         if same is False:
             raise _conflict(response)
         return Recorded(id=response.id, status="duplicate") if same else None
@@ -211,18 +213,19 @@ class Intake:
         `declined`, which uses nothing of a budget. What is prepared must be sent and finished: it may have
         used something of one. Raises `Refused`.
         """
-        declined = declined or self.left_out.declined(left_out)
+        if left_out and not declined:
+            declined = self.left_out.declined(left_out)
         self._check(response)
         sent = msgspec.structs.replace(response, recorded_at=0.0)
-        digest = digest_of(_unspanned(sent))
-        if repeat := self._repeat(RESPONSES, sent, digest):
+        key, digest = sent.key, digest_of(_unspanned(sent))
+        if repeat := self._repeat(RESPONSES, sent, key, digest):
             return repeat
         protocols = self._protocols(response)
         dry = () if declined else self._budgets.dry(response.tenant, response.model, protocols)
         async with _available(response.id):
             if dry:
                 await self._budgets.lease(dry)
-            partition = await self.homes.partition(response.key)
+            partition = await self.homes.partition(key)
         now = self._budgets.clock()
         if declined:
             decided = Decided(declined=dict.fromkeys(protocols, declined))
@@ -262,18 +265,10 @@ class Intake:
 
         Nothing is sent any more once this has ended. Raises `Refused`.
         """
-        try:
-            return await self._finish(ready, waiting, timeout)
-        finally:
-            if ready.span is not None:
-                ready.span.end()
-
-    async def _finish(self, ready: Ready, waiting: Receipt | Refused, timeout: float) -> Recorded:
         deadline = time.monotonic() + timeout
-        silence = _unconfirmed(ready, "no answer came back")
         unsure: Refused | None = None
-        ended: Recorded | Refused = silence if isinstance(waiting, Receipt) else waiting
-        with contextlib.suppress(TransientError):
+        ended: Recorded | Refused | None = None
+        try:
             async with bounded():
                 ended = await self._confirm(ready, waiting)
                 while isinstance(ended, Refused) and ended.passing and not ended.lasting:
@@ -281,8 +276,13 @@ class Intake:
                         break
                     unsure = ended if ended.unsure else unsure
                     await asyncio.sleep(RETRY_SECONDS)
-                    ended = silence
+                    ended = None
                     ended = await self._confirm(ready, await self.send(ready), again=True)
+        except TransientError:
+            ended = ended or _unconfirmed(ready, "no answer came back")
+        finally:
+            if ready.span is not None:
+                ready.span.end()
         if isinstance(ended, Refused):
             # An earlier attempt may have got through, although the last one did not.
             ended = unsure or ended if ended.passing else ended
@@ -297,8 +297,9 @@ class Intake:
             ready.undo()
         elif ready.stream == RESPONSES:
             self._metrics.response(ready.response)
-            self.left_out.count(ready.left_out)
-            ended = msgspec.structs.replace(ended, left_out=ready.left_out)
+            if ready.left_out:
+                self.left_out.count(ready.left_out)
+                ended = msgspec.structs.replace(ended, left_out=ready.left_out)
             for protocol, reason in ready.response.declined.items():
                 if reason == OVER_BUDGET:
                     drawn = ready.response.drawn[protocol]

@@ -68,12 +68,8 @@ class Window:
     async def put(self, number: int, size: int, read: Callable[[], Submission]) -> None:
         """Take the response that `read` returns; `size` in bytes. Waits for room, and for the backlog."""
         await self._take_turns()
-        if self.given_up is None and self._backlog.refusal():
-            await self._wait()
-        if self.given_up is not None:
-            await self.refused(number, self.given_up)
-            return
         try:
+            await self._wait()
             submission = read()
             self._core.admission.admit(submission.response.tenant, id=submission.response.id)
         except Refused as error:
@@ -156,10 +152,16 @@ class Window:
                     )
 
     async def _wait(self) -> None:
-        began = time.monotonic()
-        if refusal := await self._backlog.room(began + self._timeout):
-            self.given_up = refusal
-        self._timeout = max(0.0, self._timeout - (time.monotonic() - began))
+        """For the backlog. Raises `Refused` where nothing more is taken."""
+        if self.given_up is None and self._backlog.refusal() is not None:
+            began = time.monotonic()
+            try:
+                await self._backlog.room(began + self._timeout)
+            except Refused as error:
+                self.given_up = error.but()
+            self._timeout = max(0.0, self._timeout - (time.monotonic() - began))
+        if self.given_up is not None:
+            raise self.given_up.but()
 
     def _ended(self, number: int, ended: Recorded | Refused, tenant: str) -> None:
         if isinstance(ended, Refused):

@@ -34,7 +34,6 @@ POLICY = "; ".join(
 )
 HEADERS = {
     "Content-Security-Policy": POLICY,
-    "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
@@ -92,7 +91,6 @@ class StaticFiles:
         media_type = MEDIA_TYPES.get(name[name.rfind(".") :], "application/octet-stream")
         headers = {
             "Cache-Control": kept,
-            "X-Content-Type-Options": "nosniff",
             "Content-Security-Policy": "default-src 'none'",
         }
         return Response(data, 200, headers, media_type)

@@ -160,13 +160,12 @@ class Dynamo(SupervisedTask):
         if not payload.payload_complete or b"null" in (asked, answered):
             self._incomplete(payload)
             return
-        if await core.backlog.room(time.monotonic() + ANSWER_SECONDS):
-            raise Later
         caller = Caller(self._settings.tenant or "default")
         name = payload.request_id
         try:
+            await core.backlog.room(time.monotonic() + ANSWER_SECONDS)
             call = await core.threads.run(caller.sender, read_exchange, asked, answered, id=name)
-        except TransientError as error:
+        except (Refused, TransientError) as error:
             raise Later from error
         if isinstance(call, Conversation):
             changes: dict[str, Any] = {"library": "dynamo"}

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from groundwatch.runtime.telemetry.logs import logger
 
@@ -27,8 +27,6 @@ TOLD = 100
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(?::([0-9]{1,5}))?", re.IGNORECASE)
 _ORIGIN = re.compile(r"(https?)://(.+)", re.IGNORECASE)
 _PORTS = {"http": "80", "https": "443"}
-_ADDED = ((b"cross-origin-resource-policy", b"same-origin"), (b"x-content-type-options", b"nosniff"))
-"""What a page of another site has no use for: a browser does not even tell it whether there was an image."""
 
 
 class Hosts:
@@ -76,17 +74,8 @@ class SameOrigin:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-
-        async def guarded(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                held = {name.lower() for name, _ in message["headers"]}
-                message["headers"] = [*message["headers"], *(one for one in _ADDED if one[0] not in held)]
-            await send(message)
-
-        if scope["path"] not in PROBES and (wrong := self._refusal(scope)) is not None:
-            await wrong(scope, receive, guarded)
-            return
-        await self._app(scope, receive, guarded)
+        wrong = None if scope["path"] in PROBES else self._refusal(scope)
+        await (wrong or self._app)(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> JSONResponse | None:
         headers = Headers(scope=scope)

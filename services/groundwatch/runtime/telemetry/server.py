@@ -30,6 +30,10 @@ RETRY_AFTER = "5"
 
 BODY_HEADERS = (b"content-length", b"transfer-encoding")
 
+HEADERS = [("cross-origin-resource-policy", "same-origin"), ("x-content-type-options", "nosniff")]
+"""Of every reply. What a page of another site has no use for: a browser does not even tell it whether there
+was an image."""
+
 LINGER_SECONDS = 1.0
 """So long is read and dropped what a refused caller still sends: closed at once, it would not see why."""
 
@@ -73,8 +77,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._head = 0
         self._beside = 0
+        """Bytes of the head, or since the last piece of the body."""
         self._receiving_head = False
         self._receiving_body = False
         self._refused = False
@@ -98,20 +102,16 @@ class BoundedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._refused:
             return
-        if not self._receiving_body:
+        if not self._receiving_head and not self._receiving_body:
             self._begin_head()
-            self._head += len(data)
-        else:
-            self._beside += len(data)
+        self._beside += len(data)
         super().data_received(data)
-        if self._receiving_head and self._head > self.limits.max_head:
+        if self._beside <= self.limits.max_head:
+            return
+        if self._receiving_head:
             self._refuse(*self._head_refusal())
-        elif self._beside > self.limits.max_head + len(data):
+        else:
             self._refuse(400, f"more than {self.limits.max_head} bytes that are no part of the body")
-
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self._begin_head()
 
     def on_headers_complete(self) -> None:
         size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
@@ -178,10 +178,9 @@ class BoundedProtocol(HttpToolsProtocol):
             self._watch_reader(waiting)
 
     def _begin_head(self) -> None:
-        """A request's head is awaited from now on, unless it is already."""
-        if not self._receiving_head:
-            self._receiving_head = True
-            self._head = 0
+        """A request's head is awaited from now on."""
+        self._receiving_head = True
+        self._beside = 0
         if self._timer is None:
             self._timer = self.loop.call_later(self.limits.head_timeout, self._head_is_late)
 
@@ -190,7 +189,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._answering():
             # The answer to an earlier request is under way.
             self._timer = self.loop.call_later(self.limits.head_timeout, self._head_is_late)
-        elif self._head:
+        elif self._beside:
             self._refuse(408, f"the request's head was not there after {self.limits.head_timeout:g} s")
         else:
             self.transport.close()
@@ -257,6 +256,7 @@ class HttpServer:
                 access_log=False,
                 lifespan="off",
                 timeout_keep_alive=30,
+                headers=HEADERS,
             )
         )
         self._task: asyncio.Task[None] | None = None
