@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 import zlib
 from typing import Any
 
 import msgspec
+import nats.errors
 import pytest
 from tests.runtime.conftest import eventually
 from tests.support.cooling import cool
@@ -18,7 +20,7 @@ from groundwatch.gateway.budgets.rules import Budget
 from groundwatch.gateway.live import board, live
 from groundwatch.gateway.live.board import Snapshots
 from groundwatch.runtime.delivery.provisioning import provision
-from groundwatch.runtime.delivery.streams import read_stream
+from groundwatch.runtime.delivery.streams import Batch, read_stream
 from groundwatch.runtime.settings import AlarmSettings, ArchiveSettings
 from groundwatch.runtime.stores import tombstones
 from groundwatch.topology import OUTCOMES, REPORT_BUCKET
@@ -168,6 +170,71 @@ async def test_what_was_erased_is_counted_no_more_after_the_next_start(
     third = await gateway_factory()
     assert third.service.core.live._recounting is None
     await report(third, 4)
+
+
+@pytest.mark.parametrize("further", ["read again", "another's snapshot"])
+async def test_a_report_that_is_further_takes_nothing_from_those_who_watch(
+    gateway_factory, publish, bus, monkeypatch, further
+):
+    """The report that is read again after an erasure, or another gateway's, may have come further."""
+    monkeypatch.setattr(live, "SKEW_SECONDS", 0.0)
+    first = await gateway_factory()
+    await publish("o1")
+    await report(first, 1)
+    await stop(first)
+    if further == "read again":
+        stone = tombstones.begun("response", tombstones.tombstone_name("response", "some"), "test")
+        await tombstones.write(bus.js, stone)
+    follow = live.Live._follow
+    caught_up, held, published, goes_on = (asyncio.Event() for _ in range(4))
+    gateways: list[live.Live] = []
+
+    async def held_up(self, behind):
+        """The second gateway's counting comes to the end, and is held up behind the next outcome."""
+        gateways.append(self)
+        hold = self is gateways[0] and bool(behind) and not held.is_set()
+        if self is gateways[0] and not hold:
+            await published.wait()
+        async with contextlib.aclosing(follow(self, behind)) as following:
+            async for partition, batch in following:
+                if not hold or held.is_set():
+                    yield partition, batch
+                    continue
+                if not batch.messages:
+                    caught_up.set()
+                    yield partition, batch
+                    continue
+                yield partition, Batch(batch.messages[:1], 1)
+                held.set()
+                await goes_on.wait()
+                if further != "read again":
+                    raise nats.errors.ConnectionReconnectingError
+                yield partition, Batch(batch.messages[1:], batch.pending)
+
+    monkeypatch.setattr(live.Live, "_follow", held_up)
+    second = await gateway_factory()
+    watched = second.service.core.live
+    await asyncio.wait_for(caught_up.wait(), 30)
+    async with second.http.stream("GET", "/v1/scores", params={"since": "1"}) as reply:
+        for number in range(2, 7):
+            await publish(f"o{number}")
+        published.set()
+        await asyncio.wait_for(held.wait(), 30)
+        if further == "read again":
+            await eventually(lambda: watched._recounted is not None and watched._recounted.sequence == 6)
+        else:
+            third = await gateway_factory()
+            await report(third, 6)
+            assert await third.service.core.live.write_snapshot()
+        goes_on.set()
+        told = []
+        async with asyncio.timeout(30):
+            async for line in reply.aiter_lines():
+                told += [line] if line.startswith("id: ") else []
+                if len(told) == 5:
+                    break
+    assert told == [f"id: {number}" for number in range(2, 7)]
+    await report(second, 6)
 
 
 async def test_it_is_kept_in_parts(gateway_factory, publish, bus, monkeypatch):

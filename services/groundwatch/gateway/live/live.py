@@ -366,10 +366,13 @@ class Live:
             if not self._caught_up.is_set():
                 self._board = board
             left = set(range(self._partitions))
-            async with contextlib.aclosing(self._follow(board.sequences)) as following:
+            # It may go further than what those who watch, alarms and budgets were given.
+            within = dict(board.sequences)
+            start = {one: min(within.get(one, 0), self._counted.get(one, 0)) for one in left}
+            async with contextlib.aclosing(self._follow(start)) as following:
                 async for partition, batch in following:
                     for read in batch.messages:
-                        self._take(board, read)
+                        self._take(board, read, within)
                     if batch.pending == 0:
                         left.discard(partition)
                     if behind and not left:
@@ -407,10 +410,11 @@ class Live:
         except ValueError as error:
             logger.warning("gateway.snapshot_unread", error=repr(error))
             return self._new_board()
-        _raise_to(self._counted, board.sequences)
-        _raise_to(self._shown, board.sequences)
-        if self._partitions == 1:
-            self.position = max(self.position, board.sequence)
+        if not self._counted:
+            self._counted.update(board.sequences)
+            _raise_to(self._shown, board.sequences)
+            if self._partitions == 1:
+                self.position = max(self.position, board.sequence)
         if self._recounting is None and self._erased.since(board.begun - SKEW_SECONDS):
             self._recounting = SupervisedTask("gateway-recount", self._recount)
             self._recounting.start()
@@ -528,10 +532,12 @@ class Live:
             async for batch in following:
                 yield partition, batch
 
-    def _take(self, board: Board, read: Read) -> None:
+    def _take(self, board: Board, read: Read, within: Mapping[int, int]) -> None:
+        """An outcome for each who has not had it; `within` the board is what came up to these sequences."""
         event = _decode(read)
-        board.add(read.sequence, read.subject, event)
         partition = partition_of_subject(read.subject)
+        if read.sequence > within.get(partition, 0):
+            board.add(read.sequence, read.subject, event)
         if read.sequence > self._counted.get(partition, 0):
             self._counted[partition] = read.sequence
             if event is not None:
