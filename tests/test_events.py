@@ -105,6 +105,8 @@ def test_optional_fields_have_defaults_and_are_left_out(event):
         "reason": "refused",
         "description": "",
         "reviewer": "ada",
+        "queue": "q",
+        "key": "k",
         "length": 3,
         "base": 0.1,
         "after": 0.2,

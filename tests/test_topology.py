@@ -14,12 +14,14 @@ from groundwatch.protocols import registry
 from groundwatch.protocols.base import Stage
 from groundwatch.runtime.delivery.connection import MAX_SUBJECTS
 from groundwatch.topology import (
+    ANNOTATION,
     CHANNELS,
     CONSUMERS,
     GATEWAY,
     HEADERS,
     MAX_TOKEN,
     OUTFLOW,
+    SECOND_OPINION,
     STAGES,
     STREAMS,
     Address,
@@ -66,14 +68,14 @@ def all_subjects(run: str) -> list[str]:
     found = [subject_of("recorded", run, KEY), subject_of("asked", run, "captioning", KEY)]
     found += [subject_of("intake", f"tenant-of-{run}")]
     for protocol in PROTOCOLS:
-        found += [subject_of("outcome", run, protocol, KEY), subject_of("alarm", run, protocol, KEY)]
+        found += [subject_of(kind, run, protocol, KEY) for kind in ("outcome", "alarm", "second")]
         found += [
             subject_of(kind, run, stage, protocol, KEY)
             for kind in ("extracted", "judged")
             for stage in STAGES
         ]
         found += [subject_of("chain", run, stage, protocol, KEY, step) for stage in STAGES for step in "12"]
-    retried = (GATEWAY, *STAGES, OUTFLOW)
+    retried = (GATEWAY, *STAGES, OUTFLOW, SECOND_OPINION)
     found += [subject_of(kind, stage, run, KEY) for kind in ("dead", "retry") for stage in retried]
     return found
 
@@ -179,7 +181,7 @@ def wanted(spec: ConsumerSpec) -> set[str]:
         for subject in EVERYTHING
         if (address := parse_subject(subject)) is not None
         and address.kind in kinds
-        and address.stage in ("", spec.service)
+        and address.stage in ("", spec.stage)
         and (address.kind == "retry" or address.run == "live")
     }
 
@@ -191,10 +193,11 @@ def test_consumers_of_a_work_queue_do_not_share_messages():
 
 
 def test_every_stage_has_a_consumer_and_one_for_retries():
-    services = (GATEWAY, *STAGES)
-    retried = (*services, OUTFLOW)
-    assert {spec.name for spec in CONSUMERS} == {*services, *(f"{one}-retry" for one in retried)}
-    assert {spec.service for spec in CONSUMERS} == set(retried)
+    stages = (GATEWAY, *STAGES, SECOND_OPINION)
+    retried = (*stages, OUTFLOW)
+    assert {spec.name for spec in CONSUMERS} == {*stages, *(f"{one}-retry" for one in retried)}
+    assert {spec.stage for spec in CONSUMERS} == set(retried)
+    assert {spec.service for spec in CONSUMERS} == {GATEWAY, *STAGES, ANNOTATION, OUTFLOW}
 
 
 def test_a_receivers_consumer_takes_live_outcomes_or_alarms_alone():

@@ -514,6 +514,20 @@ class OpinionGiven(Event, frozen=True, kw_only=True):
         return response_key(self.tenant, self.id, self.partition)
 
 
+class OpinionAsked(Event, frozen=True, kw_only=True):
+    """An answer that was drawn into a `queue` of second opinions, on its way to the judge that looks at it.
+
+    `key` is that of the response, `reviewer` as whom the judge gives its opinion.
+    """
+
+    queue: str
+    key: str
+    protocol: str
+    reviewer: str
+    tenant: str = DEFAULT_TENANT
+    run: str = LIVE
+
+
 def version_of(tags: Mapping[str, str], names: Iterable[str]) -> str:
     """The model's version: the first of these tags that says one."""
     return next((tags[name] for name in names if tags.get(name)), "")

@@ -16,15 +16,18 @@ from tests.conftest import BusFactory
 from tests.runtime.conftest import FAST, eventually
 
 from groundwatch.annotation import second_opinion
-from groundwatch.annotation.second_opinion import SecondJudge, SecondOpinions, Turns, reviewer_of
+from groundwatch.annotation.second_opinion import HourlyBudget, SecondOpinions, reviewer_of
 from groundwatch.annotation.service import AnnotationService
-from groundwatch.errors import GroundwatchError, SettingsError, Unavailable, Unscorable
+from groundwatch.erasure.erasing import Eraser
+from groundwatch.erasure.finding import Stores, subject
+from groundwatch.errors import GroundwatchError, InputError, SettingsError, Unavailable, Unscorable
 from groundwatch.events import (
     Claim,
     ClaimsExtracted,
     Decision,
     Judge,
     KnownFact,
+    OpinionAsked,
     OpinionGiven,
     Reference,
     ResponseRecorded,
@@ -36,11 +39,12 @@ from groundwatch.reviews.corrected import compute_corrected, read_corrected
 from groundwatch.reviews.opinions import Opinions
 from groundwatch.reviews.queues import Frames, Item, Items, Queues, QueueSpec
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing
+from groundwatch.runtime.delivery.dead_letters import dead_letters, send_again
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.scoring.service import ScoringService
 from groundwatch.system.services import make_service
-from groundwatch.topology import subject_of
+from groundwatch.topology import DEAD, OUTCOMES, SECOND, subject_of
 from groundwatch.verification.engines.base import Verification, VerificationEngine
 from groundwatch.verification.service import VerificationService
 
@@ -54,40 +58,37 @@ def refuted(event: ClaimsExtracted) -> tuple[Verdict, ...]:
     return (Verdict(decision=Decision.REFUTED),) * len(event.claims)
 
 
-class FakeJudge:
+class FakeJudge(VerificationEngine):
     """Says what it is told to; `asked` counts how often about which answer."""
 
-    protocols = ("faithscore",)
+    batch = 1
 
     def __init__(self, say: Say = refuted, *, model: str = "second", at_once: int = 4, pause: float = 0.0):
         self.say = say
         self.model = model
         self.asked: Counter[str] = Counter()
-        self._at_once = at_once
+        self.at_once = at_once
         self._pause = pause
+        self._now = self.most_at_once = 0
 
     def judge(self, protocol: EvaluationProtocol) -> Judge:
         return Judge(engine="fake", model=self.model)
 
-    def at_once(self, protocol: EvaluationProtocol) -> int:
-        return self._at_once
-
     async def verify(
         self, extracted: Sequence[ClaimsExtracted], protocol: EvaluationProtocol
-    ) -> Sequence[tuple[Verdict, ...] | GroundwatchError]:
-        assert len(extracted) <= self._at_once
+    ) -> Sequence[Verification | GroundwatchError]:
         self.asked.update(event.response.id for event in extracted)
-        await asyncio.sleep(self._pause)
-        return [self.say(event) for event in extracted]
-
-    async def warm_up(self) -> None:
-        return
+        self._now += len(extracted)
+        self.most_at_once = max(self.most_at_once, self._now)
+        try:
+            await asyncio.sleep(self._pause)
+        finally:
+            self._now -= len(extracted)
+        said = [self.say(event) for event in extracted]
+        return [one if isinstance(one, GroundwatchError) else Verification(verdicts=one) for one in said]
 
     def problems(self) -> list[str]:
         return []
-
-    async def close(self) -> None:
-        return
 
 
 @pytest.fixture(autouse=True)
@@ -103,11 +104,23 @@ def settings(**second: object) -> Settings:
     )
 
 
+def opinions_of(
+    bus: Bus, judge: FakeJudge, given: Settings | None = None, metrics: Metrics | None = None
+) -> SecondOpinions:
+    chosen = given or settings()
+    made = SecondOpinions(chosen, bus, metrics or Metrics(), ("faithscore",))
+    stage = chosen.verification.model_copy(update={"concurrency": chosen.second_opinion.concurrency})
+    made.consume(OpinionAsked, made.handle, stage, judge)
+    return made
+
+
 @contextlib.asynccontextmanager
 async def running(
-    bus: Bus, judge: SecondJudge | None, given: Settings | None = None, metrics: Metrics | None = None
+    bus: Bus, judge: FakeJudge | None, given: Settings | None = None, metrics: Metrics | None = None
 ) -> AsyncIterator[AnnotationService]:
-    service = AnnotationService(given or settings(), bus, metrics or Metrics(), judge)
+    metrics = metrics or Metrics()
+    second = opinions_of(bus, judge, given, metrics) if judge is not None else None
+    service = AnnotationService(given or settings(), bus, metrics, second)
     await service.start()
     try:
         yield service
@@ -163,8 +176,8 @@ def count(metrics: Metrics, result: str) -> float:
 
 
 async def test_what_is_drawn_gets_an_opinion_of_the_judge(bus: Bus, publish: Publish) -> None:
-    judge, metrics = FakeJudge(), Metrics()
-    async with running(bus, judge, settings(share=0.5), metrics) as service:
+    judge, metrics = FakeJudge(pause=0.02), Metrics()
+    async with running(bus, judge, settings(share=0.5, concurrency=3), metrics) as service:
         spec = await queue_made(bus)
         assert spec.assigned == (reviewer_of(judge.judge(None)),)  # type: ignore[arg-type]
         events = now(30)
@@ -182,6 +195,7 @@ async def test_what_is_drawn_gets_an_opinion_of_the_judge(bus: Bus, publish: Pub
     items = await Items(bus).all(QUEUE)
     assert opinions.keys() == {one.id for one in items} == judge.asked.keys()
     assert set(judge.asked.values()) == {1} and count(metrics, "judged") == len(items)
+    assert judge.most_at_once <= 3
     by_id = {one.id: one for one in events}
     for name, opinion in opinions.items():
         assert (opinion.reviewer, opinion.judge) == (spec.assigned[0], judge.judge(None))  # type: ignore[arg-type]
@@ -223,17 +237,23 @@ async def test_every_item_ends_and_says_why(bus: Bus, publish: Publish) -> None:
         ]
         await put_claims(bus, claims)
         await publish(events)
-        items = await items_when(
-            bus, lambda items: len(items) == 6 and all(one.done or one.failed for one in items)
-        )
-    failed = {one.id: one.failed for one in items if one.failed}
-    assert failed == {
-        broken: "the judge broke over it: no such thing",
-        missing: "the answer is kept no longer",
-        other: "the answer has other claims by now",
+
+        async def ended() -> bool:
+            found = await Items(bus).all(QUEUE)
+            letters = (await bus.js.stream_info(DEAD)).state.messages
+            return len(found) == 6 and sum(map(is_done, found)) == 3 == letters
+
+        await eventually(ended, within=90)
+    ids = {one.key: one.id for one in events}
+    letters = [one async for one in dead_letters(bus)]
+    assert {ids[one.subject.rpartition(".")[2]]: one.reason for one in letters} == {
+        broken: "bug: no such thing",
+        missing: "bad_input: the answer is kept no longer",
+        other: "bad_input: the answer has other claims by now",
     }
-    assert {one.state for one in items} == {"done", "failed"}
-    assert (await Queues(bus).progress(QUEUE)).failed == 3
+    assert {one.stage for one in letters} == {"second-opinion"}
+    # The answer keeps the outcome that it has.
+    assert (await bus.js.stream_info(OUTCOMES)).state.messages == 6
     said = {one.id: {fact.decision for fact in one.facts} for one in await given(bus)}
     assert said == {
         unscorable: {Decision.UNDECIDED},
@@ -241,7 +261,59 @@ async def test_every_item_ends_and_says_why(bus: Bus, publish: Publish) -> None:
         good: {Decision.REFUTED},
     }
     assert times[broken] == 3 and times[away] == 5
-    assert [count(metrics, one) for one in ("judged", "undecided", "failed")] == [2, 1, 3]
+    assert [count(metrics, one) for one in ("judged", "undecided")] == [2, 1]
+
+
+async def test_a_dead_letter_that_is_sent_again_gets_its_opinion(bus: Bus, publish: Publish) -> None:
+    (event,) = events = now(1)
+    mended = False
+
+    def say(event: ClaimsExtracted) -> tuple[Verdict, ...] | GroundwatchError:
+        return refuted(event) if mended else InputError("an image that it cannot read")
+
+    async with running(bus, FakeJudge(say)):
+        await queue_made(bus)
+        await put_claims(bus, [claims_of(event)])
+        await publish(events)
+
+        async def buried() -> bool:
+            return (await bus.js.stream_info(DEAD)).state.messages == 1
+
+        await eventually(buried, within=30)
+        mended = True
+        (letter,) = [one async for one in dead_letters(bus)]
+        await send_again(bus, letter)
+        await items_when(bus, lambda items: all(map(is_done, items)))
+    assert [one.id for one in await given(bus)] == [event.id]
+    assert (await bus.js.stream_info(DEAD)).state.messages == 0
+
+
+async def test_an_answer_that_was_erased_gets_no_opinion(bus: Bus, publish: Publish) -> None:
+    events = now(2)
+    gone, left = events
+    reached, erased = asyncio.Event(), asyncio.Event()
+
+    class Waiting(FakeJudge):
+        async def verify(
+            self, extracted: Sequence[ClaimsExtracted], protocol: EvaluationProtocol
+        ) -> Sequence[Verification | GroundwatchError]:
+            reached.set()
+            await erased.wait()
+            return await super().verify(extracted, protocol)
+
+    async with running(bus, Waiting(at_once=1)):
+        await queue_made(bus)
+        await put_claims(bus, list(map(claims_of, events)))
+        await publish(events)
+        await items_when(bus, lambda items: len(items) == 2 and all(one.asked for one in items))
+        await reached.wait()
+        task = asyncio.create_task(Eraser(bus.js, subject(gone.id, None, None), Stores(), wait=0.5).erase())
+        done = await task
+        assert done.counts["GW_SECOND"] == 1
+        erased.set()
+        await items_when(bus, lambda items: [one.id for one in items if one.done] == [left.id])
+    assert [one.id for one in await given(bus)] == [left.id]
+    assert (await bus.js.stream_info(DEAD)).state.messages == 0
 
 
 async def test_the_hour_has_so_many_answers_over_restarts_and_replicas(
@@ -263,8 +335,9 @@ async def test_the_hour_has_so_many_answers_over_restarts_and_replicas(
     items = sorted(await Items(buses[0]).all(QUEUE), key=lambda one: one.order)
     # Random order over what there was when each was asked about.
     assert sum(one.done for one in items) == 7
-    later = Turns(buses[0], 7, lambda: time.time() + 3_600)
-    assert await later.take() and later.left == 7 and await later.spend(9) == 7 and later.left == 0
+    later = HourlyBudget(buses[0], 7, lambda: time.time() + 3_600)
+    assert await later.take(9) == 7 and await later.take(1) == 0 == later.left
+    assert await later.take(-2) == -2 and later.left == 2
 
 
 def is_done(item: Item) -> bool:
@@ -275,11 +348,11 @@ async def test_killed_and_restarted_it_gives_each_opinion_once(
     bus: Bus, publish: Publish, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed while the judge is asked, between the opinion and the note that it was given, and behind it."""
-    monkeypatch.setattr(second_opinion, "LEASE_SECONDS", 1.0)
-    monkeypatch.setattr(second_opinion, "LEASE_SECONDS", 1.0)
     judge = FakeJudge(pause=0.05)
     async with running(bus, judge):
         await queue_made(bus)
+    config = (await bus.js.consumer_info(SECOND, "second-opinion")).config
+    await bus.js.add_consumer(SECOND, config.evolve(ack_wait=1.0))
     events = now(12)
     await put_claims(bus, list(map(claims_of, events)))
     await publish(events)
@@ -297,23 +370,19 @@ async def test_killed_and_restarted_it_gives_each_opinion_once(
         return stored
 
     monkeypatch.setattr(Opinions, "give", dying)
-    reading = AnnotationService(settings(), bus, Metrics(), FakeJudge())
-    reading._second = Idle()  # type: ignore[assignment]
-    await reading.start()
-    try:
+    async with running(bus, None) as reading:
+        reading._second = Idle()  # type: ignore[assignment]
         for _ in range(6):
             worker = Worker(bus, judge)
-            worker.start()
+            await worker.opinions.start()
             await worker.until_dead(3.0)
             worker.kill()
         last = Worker(bus, judge)
-        last.start()
+        await last.opinions.start()
         try:
             await items_when(bus, lambda items: len(items) == 12 and all(map(is_done, items)))
         finally:
             await last.opinions.drain(10)
-    finally:
-        await reading.drain(5)
     opinions = await given(bus)
     assert deaths == 4
     assert Counter(one.id for one in opinions) == Counter({one.id: 1 for one in events})
@@ -323,35 +392,30 @@ async def test_killed_and_restarted_it_gives_each_opinion_once(
 class Idle:
     """In the place of second opinions, which a test runs by itself."""
 
-    def start(self) -> None:
-        return
-
-    async def drain(self, timeout: float) -> None:
-        return
+    problem = ""
 
     def problems(self) -> list[str]:
         return []
+
+    async def drain(self, timeout: float) -> None:
+        return
 
 
 class Worker:
     """Second opinions of a process of their own, which dies as by SIGKILL."""
 
     def __init__(self, bus: Bus, judge: FakeJudge) -> None:
-        chosen = settings()
-        self.opinions = SecondOpinions(
-            chosen.second_opinion, chosen.retry, judge, bus, Metrics(), Queues(bus, Items(bus))
-        )
+        self.opinions = opinions_of(bus, judge)
         self.dead = asyncio.Event()
-
-    def start(self) -> None:
-        self.opinions.start()
 
     def kill(self) -> None:
         self.dead.set()
-        for task in (self.opinions._working, self.opinions._holding):
-            task._ending = True
-            if task._task is not None:
-                task._task.cancel()
+        tasks = [task for stage in self.opinions._stages for pull in stage.pulls for task in pull.tasks]
+        for supervised in (self.opinions._working, self.opinions._monitor):
+            supervised._ending = True
+            tasks += [supervised._task] if supervised._task is not None else []
+        for task in tasks:
+            task.cancel()
 
     async def until_dead(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):

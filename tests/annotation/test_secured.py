@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.annotation.conftest import outcome
-from tests.annotation.test_second_opinion import QUEUE, FakeJudge, claims_of
+from tests.annotation.test_second_opinion import QUEUE, FakeJudge, claims_of, opinions_of
 from tests.annotation.test_second_opinion import settings as second
 from tests.runtime.conftest import eventually
 from tests.support.secured import Secured, secured
@@ -72,7 +72,8 @@ async def test_each_user_has_the_rights_that_it_needs(server: Secured, tmp_path:
             claims = claims_of(one)
             place = subject_of("extracted", "live", "verification", one.protocol, claims.response.key)
             await extraction.create(Outgoing(subject=place, payload=ENCODER.encode(claims)))
-        service = AnnotationService(second(), annotation, Metrics(), FakeJudge())
+        opinions = opinions_of(annotation, FakeJudge())
+        service = AnnotationService(second(), annotation, Metrics(), opinions)
         await service.start()
         stack.push_async_callback(service.drain, 5)
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 
 from groundwatch.annotation.drawing import QueueReader, mean_uncertainty
-from groundwatch.annotation.second_opinion import SecondJudge, SecondOpinions, close_queues
+from groundwatch.annotation.second_opinion import SecondOpinions, keep_queues
 from groundwatch.errors import GroundwatchError
 from groundwatch.reviews.agreement import AgreementReader, agreement_metrics, write_agreement
 from groundwatch.reviews.corrected import (
@@ -15,7 +15,7 @@ from groundwatch.reviews.corrected import (
     write_corrected,
 )
 from groundwatch.reviews.opinions import Opinions
-from groundwatch.reviews.queues import Items, Queues, QueueSpec
+from groundwatch.reviews.queues import Queues, QueueSpec
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import FAULTS
 from groundwatch.runtime.services.tasks import SupervisedTask
@@ -37,20 +37,15 @@ class AnnotationService:
     name = ANNOTATION
 
     def __init__(
-        self, settings: Settings, bus: Bus, metrics: Metrics, judge: SecondJudge | None = None
+        self, settings: Settings, bus: Bus, metrics: Metrics, second: SecondOpinions | None = None
     ) -> None:
-        """`judge` is that of `[second_opinion]`."""
+        """`second` are those of the judge of `[second_opinion]`."""
         self._bus = bus
         self._metrics = metrics
         self._agreement = AgreementReader(bus)
-        self._items = Items(bus)
-        self._queues = Queues(bus, self._items)
-        self._reader = QueueReader(bus, self._items, metrics.version_of)
-        self._second = (
-            SecondOpinions(settings.second_opinion, settings.retry, judge, bus, metrics, self._queues)
-            if judge is not None
-            else None
-        )
+        self._queues = Queues(bus)
+        self._reader = QueueReader(bus, self._queues.items, metrics.version_of)
+        self._second = second
         self._drawn: set[str] = set()
         self._fault = ""
         self._tasks = [
@@ -63,7 +58,7 @@ class AnnotationService:
         for task in self._tasks:
             task.start()
         if self._second is not None:
-            self._second.start()
+            await self._second.start()
 
     async def drain(self, timeout: float) -> None:
         """What was read and is not written is read again by the next start."""
@@ -75,13 +70,13 @@ class AnnotationService:
     def problems(self) -> list[str]:
         found = self._bus.problems()
         found += [task.problem for task in self._tasks if task.problem]
-        found += self._second.problems() if self._second is not None else []
+        found += [self._second.problem] if self._second is not None and self._second.problem else []
         found += [self._fault] if self._fault else []
         return [f"{self.name}: {why}" for why in found]
 
     def notes(self) -> list[str]:
         """A second judge that is away is none of ours: people go on reviewing."""
-        found = self._second.notes() if self._second is not None else []
+        found = self._second.problems() if self._second is not None else []
         if number := self._agreement.unreadable:
             found.append(f"{self.name}: {number:,} messages of {OPINIONS} are no opinions and count nowhere")
         return found
@@ -96,7 +91,7 @@ class AnnotationService:
         try:
             specs = [spec for spec in await self._queues.list() if not spec.size and not spec.closed]
             if self._second is None:
-                specs = await close_queues(self._queues, specs)
+                await keep_queues(self._queues, specs, {})
             await self._reader.go_on(await self._measured(specs))
             self._fault = ""
         except (GroundwatchError, *FAULTS) as error:

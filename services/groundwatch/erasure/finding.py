@@ -42,11 +42,12 @@ OF_A_KEY = {
     topology.JUDGED: ("judged.*.*.*.{}",),
     topology.OUTCOMES: ("outcome.*.*.{}",),
     topology.OPINIONS: ("opinion.*.*.*.{}",),
+    topology.SECOND: ("second.*.*.{}",),
 }
 """Subjects of a response behind the prefix, by stream."""
 
 NAMING_IMAGES = (
-    *(OF_A_KEY.keys() - {topology.OUTCOMES, topology.OPINIONS}),
+    *(OF_A_KEY.keys() - {topology.OUTCOMES, topology.OPINIONS, topology.SECOND}),
     topology.INTAKE,
     topology.DEAD,
     topology.RETRY,

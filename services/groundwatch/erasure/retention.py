@@ -282,7 +282,7 @@ async def _sweep_again(js: JetStreamContext, stores: Stores, now: float) -> Coun
     keys: set[str] = set()
     ledger = ErasureEntries(js, "again", stores.partitions)
     await ledger.start()
-    kinds = (*STREAMS.values(), topology.INTAKE, topology.RETRY)
+    kinds = (*STREAMS.values(), topology.SECOND, topology.INTAKE, topology.RETRY)
     doomed: dict[str, list[int]] = {}
     for stream in (name for kind in kinds for name in streams_of_kind(kind, stores.partitions)):
         # What was published and not recorded names its response only inside.

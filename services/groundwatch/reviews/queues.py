@@ -142,12 +142,9 @@ REMOVED = "item.removed"
 MAX_DRAFT = 256 * 1024
 """Bytes of a draft."""
 
-MAX_REASON = 500
-"""Characters of why an item failed."""
-
 PAGE = 100
 
-State = Literal["open", "held", "done", "failed"]
+State = Literal["open", "held", "done"]
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,8 +152,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
 
     `wanted` reviewers are to look at it. `held_by` has until when somebody holds it, `done_by` who has given
     an opinion. Items are given in the order of `order`, which is random: so those that are done at any
-    moment are a random part of what was drawn. `tries` counts how often a judge was asked for an
-    opinion, and `failed` is why nobody is given the item any more.
+    moment are a random part of what was drawn. `asked`: it was handed on to the judge whose queue it is.
     """
 
     queue: str
@@ -176,8 +172,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     wanted: int = 1
     held_by: dict[str, float] = {}
     done_by: tuple[str, ...] = ()
-    tries: int = 0
-    failed: str = ""
+    asked: bool = False
 
     @property
     def done(self) -> bool:
@@ -187,8 +182,6 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     def state(self) -> State:
         if self.done:
             return "done"
-        if self.failed:
-            return "failed"
         return "held" if holding(self, time.time()) else "open"
 
 
@@ -247,42 +240,35 @@ class Items:
         """Raises `UnknownName`."""
         return (await self._get(queue, key))[0]
 
-    async def hold(self, queue: str, key: str, reviewer: str, *, tries: int | None = None) -> Item:
-        """Hold the item, or hold it for longer, and note how many `tries` that are. Raises `HeldByOthers`,
-        `UnknownName`."""
+    async def hold(self, queue: str, key: str, reviewer: str) -> Item:
+        """Hold the item, or hold it for longer. Raises `HeldByOthers`, `UnknownName`."""
 
         def change(item: Item) -> Item:
             if reviewer in item.done_by:
                 return item
             if not self._is_free(item, reviewer):
                 who = ", ".join(holding(item, self._clock()))
-                if item.failed:
-                    raise HeldByOthers(f"nobody can look at this: {item.failed}")
                 raise HeldByOthers(f"{who} has this now" if who else "others have completed this meanwhile")
             now = self._clock()
             held = holding(item, now) | {reviewer: now + LEASE_SECONDS}
-            return msgspec.structs.replace(item, held_by=held, tries=item.tries if tries is None else tries)
+            return msgspec.structs.replace(item, held_by=held)
 
         return await self._change(queue, key, change)
 
     renew = hold
 
-    async def release(self, queue: str, key: str, reviewer: str, *, tries: int | None = None) -> Item:
-        """Let go of the item; the draft stays, for when the reviewer comes back. `tries` as in `hold`."""
+    async def release(self, queue: str, key: str, reviewer: str) -> Item:
+        """Let go of the item; the draft stays, for when the reviewer comes back."""
 
         def change(item: Item) -> Item:
             held = {who: until for who, until in holding(item, self._clock()).items() if who != reviewer}
-            return msgspec.structs.replace(item, held_by=held, tries=item.tries if tries is None else tries)
+            return msgspec.structs.replace(item, held_by=held)
 
         return await self._change(queue, key, change)
 
-    async def fail(self, queue: str, key: str, reason: str) -> Item:
-        """Give the item to nobody any more, for this reason."""
-
-        def change(item: Item) -> Item:
-            return msgspec.structs.replace(item, failed=reason[:MAX_REASON], held_by={})
-
-        return await self._change(queue, key, change)
+    async def ask(self, queue: str, key: str) -> Item:
+        """Note that the judge is asked for its opinion. Raises `UnknownName`."""
+        return await self._change(queue, key, lambda item: msgspec.structs.replace(item, asked=True))
 
     async def complete(self, queue: str, key: str, opinion: OpinionGiven, *, replace: bool = True) -> Stored:
         """Give the opinion, and then note that its reviewer has done the item. Safe to repeat.
@@ -354,7 +340,7 @@ class Items:
 
     def _is_free(self, item: Item, reviewer: str) -> bool:
         """Whether the reviewer holds it or may hold it."""
-        if reviewer in item.done_by or item.failed:
+        if reviewer in item.done_by:
             return False
         held = holding(item, self._clock())
         return reviewer in held or len(item.done_by) + len(held) < item.wanted
@@ -481,13 +467,12 @@ class QueueSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class QueueProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a queue is. `held` are items that somebody works at, `failed` those at which nobody can,
-    `opinions` counts those of all reviewers, and `reviewers` those of each."""
+    """How far a queue is. `held` are items that somebody works at, `opinions` counts those of all reviewers,
+    and `reviewers` those of each."""
 
     items: int = 0
     done: int = 0
     held: int = 0
-    failed: int = 0
     opinions: int = 0
     reviewers: dict[str, int] = {}
 
@@ -579,7 +564,7 @@ class Queues:
     async def progress(self, name: str, tenant: str = "") -> QueueProgress:
         """Over all items, or those of one tenant."""
         reviewers: dict[str, int] = {}
-        items = done = held = failed = 0
+        items = done = held = 0
         now = time.time()
         for item in await self.items.all(name):
             if tenant not in ("", item.tenant):
@@ -587,14 +572,12 @@ class Queues:
             items += 1
             done += item.done
             held += not item.done and bool(holding(item, now))
-            failed += item.state == "failed"
             for reviewer in item.done_by:
                 reviewers[reviewer] = reviewers.get(reviewer, 0) + 1
         return QueueProgress(
             items=items,
             done=done,
             held=held,
-            failed=failed,
             opinions=sum(reviewers.values()),
             reviewers=dict(sorted(reviewers.items())),
         )

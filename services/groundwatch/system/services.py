@@ -57,9 +57,9 @@ def make_service(
 
         more = [ReplayManager(settings), RunGauges(bus, metrics.replay), archived_answers(settings)]
     if name == "annotation" and settings.second_opinion.judge:
-        from groundwatch.system.second_opinion import EngineJudge
+        from groundwatch.system.second_opinion import second_opinions
 
-        more = [EngineJudge(settings, bus, metrics)]
+        more = [second_opinions(settings, bus, metrics)]
     made = getattr(import_module(f"groundwatch.{name}.service"), f"{name.title()}Service")
     named = {"in_one_process": in_one_process} if name == "archive" else {}
     service: Service = made(settings, bus, metrics, *more, **named)

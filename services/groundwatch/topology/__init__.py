@@ -13,6 +13,7 @@ A subject names where its event goes next, so a consumer's filter never changes 
     gw.outcome.<run>.<protocol>.<key>                its one outcome
     gw.alarm.<run>.<protocol>.<key>                  alarms of one model and category, in their order
     gw.opinion.<run>.<protocol>.<reviewer>.<key>     what a reviewer says of an answer; the last one counts
+    gw.second.<run>.<protocol>.<key>                 an answer that a judge is to give its opinion on
     gw.dead.<stage>.<run>.<key>                      an event that <stage> could not process
     gw.retry.<stage>.<run>.<key>                     a dead letter that somebody sent again
 
@@ -60,6 +61,7 @@ JUDGED = "GW_JUDGED"
 OUTCOMES = "GW_OUTCOMES"
 ALARMS = "GW_ALARMS"
 OPINIONS = "GW_OPINIONS"
+SECOND = "GW_SECOND"
 DEAD = "GW_DEAD"
 RETRY = "GW_RETRY"
 ARCHIVED = (RESPONSES, EXTRACTED, ASKED, JUDGED, OUTCOMES)
@@ -91,6 +93,7 @@ REPLAY = "replay"
 ARCHIVE = "archive"
 OUTFLOW = "outflow"
 ANNOTATION = "annotation"
+SECOND_OPINION = "second-opinion"
 ERASE = "erase"
 AUDITOR = "audit"
 PROVISIONER = "provision"
@@ -122,6 +125,7 @@ class ConsumerSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     The server redelivers without end; giving up is the runtime's decision, since only it can write the
     dead letter. `max_ack_pending` bounds what all replicas of a stage hold together; settings can say more.
+    `user` binds to it, where that has another name than the stage.
     """
 
     name: str
@@ -131,6 +135,7 @@ class ConsumerSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     ack_wait: float = 12.0
     max_ack_pending: int = 5_000
     partition: int = 0
+    user: str = ""
 
     @property
     def durable(self) -> str:
@@ -138,9 +143,14 @@ class ConsumerSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return self.name.removesuffix(f"-p{self.partition}")
 
     @property
+    def stage(self) -> str:
+        """The stage whose it is."""
+        return self.durable.removesuffix("-retry")
+
+    @property
     def service(self) -> str:
         """The service that binds to it."""
-        return self.durable.removesuffix("-retry")
+        return self.user or self.stage
 
 
 class ChannelSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -219,8 +229,9 @@ CONSUMERS: tuple[ConsumerSpec, ...] = (
             stream=RETRY,
             filters=(f"{PREFIX}.retry.{stage}.>",),
             description=f"Dead letters of {stage} that somebody sent again",
+            user=ANNOTATION if stage == SECOND_OPINION else "",
         )
-        for stage in (GATEWAY, *STAGES, OUTFLOW)
+        for stage in (GATEWAY, *STAGES, OUTFLOW, SECOND_OPINION)
     ),
 )
 
@@ -323,7 +334,7 @@ def parse_subject(subject: str) -> Address | None:
             return Address("asked", run, key, stage)
         case [_, "chain", run, stage, protocol, key, _]:
             return Address("chain", run, key, stage, protocol)
-        case [_, ("outcome" | "alarm") as kind, run, protocol, key]:
+        case [_, ("outcome" | "alarm" | "second") as kind, run, protocol, key]:
             return Address(kind, run, key, "", protocol)
         case [_, "opinion", run, protocol, _, key]:
             return Address("opinion", run, key, "", protocol)

@@ -262,7 +262,7 @@ def _reads(channel: ChannelSpec, user: str) -> bool:
 def _stages_addressed(channel: ChannelSpec, user: str) -> tuple[str, ...]:
     """Stages that an event of this publisher can be on its way to, as its subject names them."""
     if channel.stream == DEAD:
-        return (user,)
+        return tuple(dict.fromkeys(spec.stage for spec in CONSUMERS if spec.service == user))
     family = channel.address.partition("{run}")[0]
     filters = [one.split(".") for spec in CONSUMERS for one in spec.filters if one.startswith(family)]
     at = channel.address.split(".")

@@ -13,7 +13,6 @@ from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.work import Result, Work
 from groundwatch.runtime.services.stages import ClaimService
 from groundwatch.runtime.settings import Settings
-from groundwatch.runtime.stores.images import ImageStore
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.verification.engines import build
 from groundwatch.verification.engines.base import Verification, VerificationEngine, verify_with
@@ -38,16 +37,13 @@ class VerificationService(ClaimService):
         super().__init__(Stage.VERIFICATION.value, settings, bus, metrics)
         engine = engine or build(
             settings.verification,
-            load_image=load_image or self._load_image,
+            load_image=load_image or self.load_image,
             on_call=self.count_request,
             visual=settings.visual,
             triton=settings.triton,
             detector=settings.detector,
         )
         self.consume(ClaimsExtracted, self.handle, settings.verification, engine)
-
-    async def _load_image(self, sha256: str) -> tuple[bytes, str]:
-        return await ImageStore(self.bus.js, self.bus.cold_images).load(sha256)
 
     async def judge_all(
         self,

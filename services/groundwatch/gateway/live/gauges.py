@@ -175,7 +175,7 @@ class WaitingFor(msgspec.Struct, frozen=True, kw_only=True):
     """What waits for a consumer and what is in work there, in events, and how many calls ask for more. One
     that is not `there` has yet to be provisioned."""
 
-    service: str
+    stage: str
     waiting: int = 0
     in_work: int = 0
     asking: int = 0
@@ -202,12 +202,12 @@ class StreamGauges(SupervisedTask):
             self._metrics.dead_letters_waiting.set(letters)
 
     async def _look_at(self, spec: ConsumerSpec) -> None:
-        labels = (spec.service, spec.name)
+        labels = (spec.stage, spec.name)
         metrics = self._metrics
         try:
             info = await self._bus.js.consumer_info(spec.stream, spec.name)
         except nats.js.errors.NotFoundError:
-            self.waiting[spec.name] = WaitingFor(service=spec.service, there=False)
+            self.waiting[spec.name] = WaitingFor(stage=spec.stage, there=False)
             metrics.consumer_up.labels(spec.name).set(0)
             for gauge in (metrics.consumer_lag, metrics.consumer_pulls, metrics.consumer_delivered):
                 with contextlib.suppress(KeyError):
@@ -217,7 +217,7 @@ class StreamGauges(SupervisedTask):
         metrics.consumer_lag.labels(*labels).set((info.num_pending or 0) + (info.num_ack_pending or 0))
         metrics.consumer_pulls.labels(*labels).set(info.num_waiting or 0)
         self.waiting[spec.name] = WaitingFor(
-            service=spec.service,
+            stage=spec.stage,
             waiting=info.num_pending or 0,
             in_work=info.num_ack_pending or 0,
             asking=info.num_waiting or 0,

@@ -124,7 +124,7 @@ class HealthPage:
         """In the order in which an answer goes through them."""
         found: dict[str, Stage] = {}
         for one in self._core.gauges.waiting.values():
-            stage = found.setdefault(one.service, Stage(name=one.service))
+            stage = found.setdefault(one.stage, Stage(name=one.stage))
             stage.waiting += one.waiting
             stage.in_work += one.in_work
             stage.asking += one.asking

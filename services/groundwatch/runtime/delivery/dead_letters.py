@@ -38,6 +38,9 @@ from groundwatch.topology import (
 
 UNKNOWN = "unknown"
 
+LETTER_ONLY = ("outcome", "alarm", "second")
+"""Events that no outcome follows from."""
+
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     """A dead letter as people see it. `sequence` is what `groundwatch admin dead retry` takes."""
@@ -68,7 +71,8 @@ class DeadLetters:
         """Write the dead letter, then an unscored outcome for each protocol that failed.
 
         A question has none yet, nor has what was never recorded: only what is recorded has outcomes. An
-        outcome or an alarm on its way out leaves a letter only, and `failed` are receivers.
+        outcome or an alarm on its way out leaves a letter only, and `failed` are receivers; so does an answer
+        on its way to a second judge, which has its outcome.
         `failed` empty means: every protocol of the message. A message whose protocols end one after the other
         leaves a letter for each time. Raises `Unavailable` when the streams cannot be reached.
         """
@@ -77,7 +81,8 @@ class DeadLetters:
         told = address is not None and address.kind in ("outcome", "alarm")
         if told and not failed:
             failed = arrived.asked or (self._receiver,)
-        response = response_of(event) if event is not None and not told else None
+        letter_only = address is not None and address.kind in LETTER_ONLY
+        response = response_of(event) if event is not None and not letter_only else None
         protocols = (
             failed or arrived.protocols or ((address.protocol,) if address and address.protocol else ())
         )
@@ -112,7 +117,7 @@ class DeadLetters:
             logger.error(
                 "dead_letter", stage=self._stage, subject=arrived.origin, reason=headers[HEADER_REASON]
             )
-        if address is None or not protocols or told or address.kind in ("asked", "intake"):
+        if address is None or not protocols or letter_only or address.kind in ("asked", "intake"):
             return
         response = response or await self._recorded(address.run, address.key)
         # What the event itself says of its run may be what is wrong with it.
@@ -201,7 +206,7 @@ def _again(letter: DeadLetter, protocols: tuple[str, ...], standing: Mapping[str
 async def _outcomes_of(bus: Bus, letter: DeadLetter) -> dict[str, Read]:
     """The outcomes that there are of a letter's protocols, in the stream or the archive."""
     address = parse_subject(letter.subject)
-    if address is None or address.kind in ("asked", "intake", "outcome", "alarm"):
+    if address is None or address.kind in ("asked", "intake", *LETTER_ONLY):
         return {}
     names = [name for name in letter.protocols if is_token(name)]
     subjects = [subject_of("outcome", address.run, name, address.key) for name in names]

@@ -24,6 +24,7 @@ from groundwatch.runtime.delivery.work import Envelope, Handler, Publication
 from groundwatch.runtime.services.tasks import SupervisedTask
 from groundwatch.runtime.settings import Settings, StageSettings
 from groundwatch.runtime.stores.cache import JudgementCache
+from groundwatch.runtime.stores.images import ImageStore
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import HEADER_ORIGIN, HEADER_REASON, OUTCOMES, consumer, subject_of
@@ -225,6 +226,10 @@ class StageService:
         judge: Judge,
     ) -> Sequence[R | GroundwatchError]:
         return await counted(self.name, self.metrics, call, items, judge)
+
+    async def load_image(self, sha256: str) -> tuple[bytes, str]:
+        """The bytes and type of a stored image."""
+        return await ImageStore(self.bus.js, self.bus.cold_images).load(sha256)
 
     def count_request(self, result: str, seconds: float, usage: Usage) -> None:
         """Count one request to a model's endpoint; an engine call can take several."""
