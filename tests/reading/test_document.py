@@ -43,6 +43,12 @@ def kinds(answer: str) -> list[str]:
         "<|channel|>commentary<|message|>A horse?<|channel|>final<|message|>A dog lies here.",
         "<|channel>thought\nA horse?<channel|>A dog lies here.",
         "Okay, the user wants a description. Let me look. It may be a horse.\n\nA dog lies here.",
+        "**Thinking:** It shows a horse.\n\nOr does it?\n\n**Answer:** A dog lies here.",
+        "Thought: A horse, maybe.\nFinal answer: A dog lies here.",
+        "### Rationale\nA horse is here.\n\n### The final answer is: A dog lies here.",
+        '<details type="reasoning" done="true"><summary>Thought for 5 s</summary>\n> A horse?\n</details>\n'
+        "A dog lies here.",
+        '<tool_call>{"name": "zoom", "arguments": {"label": "a horse"}}</tool_call>A dog lies here.',
         "Hmm, I need to count. Wait, let me look again.\n\nSo I should say what I see.\n\nA dog lies here.",
     ],
 )
@@ -64,6 +70,20 @@ def test_reasoning_is_kept_apart(answer: str) -> None:
 )
 def test_an_answer_that_only_reasons_is_silent(answer: str) -> None:
     assert read_document(answer).silent
+
+
+@pytest.mark.parametrize("answer", ["<think>A horse, or", "<|channel|>analysis<|message|>A horse, or"])
+def test_reasoning_that_is_cut_off_is_so(answer: str) -> None:
+    assert read_document(answer).cut
+    assert not read_document(f"<think>A horse?</think>{answer.rpartition('>')[2]}").cut
+
+
+def test_what_speaks_of_thoughts_is_the_answer() -> None:
+    for answer in (
+        "Thought: a woman ponders.\nShe sits on a bench.",
+        "Thoughts are written on a poster.\nAnswer: 42 stands below.",
+    ):
+        assert words(answer) == " ".join(answer.split())
 
 
 def test_words_to_oneself_in_an_answer_are_the_answer() -> None:
@@ -230,6 +250,29 @@ def test_a_mixed_answer_is_read_in_its_english_parts() -> None:
         ("language", "zh"),
     ]
     assert next(answer[part.start : part.end].strip() for part in document.left_out) == GERMAN
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        "Im Hintergrund steht ein Baum.",
+        "Un chien brun dort.",
+        "Da ist ein Hund.",
+        "El perro duerme.",
+        "Il cane dorme sul divano.",
+    ],
+)
+def test_a_short_sentence_in_another_language_is_not_read_among_english_ones(foreign: str) -> None:
+    document = keep_languages(read_document(f"A dog lies here. {foreign} It is brown."), ENGLISH, "Describe.")
+    assert " ".join(document.text.split()) == "A dog lies here. It is brown."
+
+
+@pytest.mark.parametrize(
+    "name", ["Café de la Paix.", "Vincent van Gogh.", "Rio de Janeiro.", "Tarte au citron."]
+)
+def test_names_among_english_sentences_are_read(name: str) -> None:
+    answer = f"A sign hangs here. {name} It is blue."
+    assert keep_languages(read_document(answer), ENGLISH, "Describe.").text == answer
 
 
 def test_an_engine_of_any_language_reads_all() -> None:

@@ -163,14 +163,17 @@ def spoken(reply: str) -> str:
             fields = msgspec.json.decode(inner)
         except UNDECODED:
             fields = {}
-        value = next(
-            (fields[key] for key in _KEYS if isinstance(fields.get(key), str | bool | int | float)), None
-        )
+        replies = (_only(fields.get(key)) for key in _KEYS)
+        value = next((reply for reply in replies if isinstance(reply, str | bool | int | float)), None)
         if value is not None:
             return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
     # Where what is boxed was a mark of the document, its words are still in the reply.
     boxed = _BOXED.findall(reply)
     return boxed[-1] if boxed and any(map(str.isalnum, boxed[-1])) else inner.replace("__", " ")
+
+
+def _only(value: object) -> object:
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
 def plain_reply(text: str) -> str:

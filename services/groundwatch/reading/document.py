@@ -72,6 +72,8 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
 
 class _Marks(msgspec.Struct, frozen=True):
     reasoning: list[tuple[str, str]]
+    thoughts: list[str]
+    answers: list[str]
     answer_channels: list[str]
     places: list[str]
     programs: list[str]
@@ -81,6 +83,8 @@ class _Patterns(NamedTuple):
     begins: str
     reasoning: re.Pattern[str]
     ends: dict[str, str]
+    thoughts: re.Pattern[str]
+    answers: re.Pattern[str]
     channels: frozenset[str]
     marks: re.Pattern[str]
     programs: frozenset[str]
@@ -267,6 +271,12 @@ def _patterns() -> _Patterns:
         begins=begins,
         reasoning=re.compile(rf"(?=[{re.escape(begins)}])(?:{reasoning}|{_CHANNEL.pattern})", re.IGNORECASE),
         ends={begin.lower(): end.lower() for begin, end in marks.reasoning},
+        thoughts=re.compile(rf"\W{{0,8}}+(?:{'|'.join(marks.thoughts)})\b[*_ ]{{0,4}}+[:\n]", re.IGNORECASE),
+        answers=re.compile(
+            rf"^\W{{0,8}}+(?:(?:the|my) )?+(?:final )?+(?:{'|'.join(marks.answers)})\b(?: is)?+"
+            r"[*_ ]{0,4}+[:\n][*_\s]{0,8}+",
+            re.IGNORECASE | re.MULTILINE,
+        ),
         channels=frozenset(marks.answer_channels),
         marks=re.compile(rf"(?=[{re.escape(_BEGIN_MARKS)}])(?:{mark})+", re.IGNORECASE),
         programs=frozenset(marks.programs),
@@ -276,8 +286,9 @@ def _patterns() -> _Patterns:
 def _reasoning(answer: str, patterns: _Patterns) -> tuple[list[tuple[int, int]], bool]:
     """Where the answer reasons, and whether that is cut off."""
     if not _has(answer, patterns.begins):
-        return _aloud(answer)
+        return _aloud(answer, patterns)
     places: list[tuple[int, int]] = []
+    cut = False
     lowered = answer.lower() if len(answer.lower()) == len(answer) else answer
     without_end: set[str] = set()
     ends = frozenset(patterns.ends.values())
@@ -288,6 +299,7 @@ def _reasoning(answer: str, patterns: _Patterns) -> tuple[list[tuple[int, int]],
             end, at = _channel(answer, match, patterns)
             if end is not None:
                 places.append((match.start(), end))
+                cut = end == len(answer) and not answer.endswith("|>")
             continue
         if mark in ends:
             # Its beginning is missing, often since the prompt had it.
@@ -300,9 +312,7 @@ def _reasoning(answer: str, patterns: _Patterns) -> tuple[list[tuple[int, int]],
             return [*places, (match.start(), len(answer))], True
         at = end_at + len(end_mark)
         places.append((match.start(), at))
-    if places:
-        return places, False
-    return _aloud(answer)
+    return (places, cut) if places else _aloud(answer, patterns)
 
 
 def _channel(answer: str, match: re.Match[str], patterns: _Patterns) -> tuple[int | None, int]:
@@ -315,9 +325,13 @@ def _channel(answer: str, match: re.Match[str], patterns: _Patterns) -> tuple[in
     return (turn.end(), turn.end()) if turn.group() == "<|end|>" else (turn.start(), turn.start())
 
 
-def _aloud(answer: str) -> tuple[list[tuple[int, int]], bool]:
-    """Reasoning without marks, where the first words say that it is some: the first paragraphs in which the
-    model speaks to itself; all of an answer that is cut off there."""
+def _aloud(answer: str, patterns: _Patterns) -> tuple[list[tuple[int, int]], bool]:
+    """Reasoning without marks, where the first words say that it is some: what stands between two heads, or
+    the first paragraphs in which the model speaks to itself; all of an answer that is cut off there."""
+    if (thoughts := patterns.thoughts.match(answer)) and (
+        said := patterns.answers.search(answer, thoughts.end())
+    ):
+        return [(0, said.end())], False
     if not _ALOUD.match(answer):
         return [], False
     end = 0

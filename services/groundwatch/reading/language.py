@@ -99,9 +99,19 @@ def _own_language(sentence: str) -> str:
     if 2 * sum(map(_latin, letters)) < len(letters):
         return _classified(sentence) if len(letters) >= TELLING_LETTERS else UNKNOWN
     common = [word for word in words if word[0].islower()]
-    if len(common) < TELLING or sum(map(_english, common)) >= LIKELY * len(common):
+    if len(common) < TELLING and not _all_foreign(words, common):
+        return UNKNOWN
+    if sum(map(_english, common)) >= LIKELY * len(common):
         return UNKNOWN
     return language_of(sentence)
+
+
+def _all_foreign(words: list[str], common: list[str]) -> bool:
+    """Whether few words tell a language all the same: one only others have, with a word that is no name's."""
+    _, other = _common_words()
+    function = [word for word in words if word.lower() in other]
+    told = len(function) > 2 or any(word not in other for word in common)
+    return len(words) > 2 and bool(function) and told and not any(map(_english, common))
 
 
 @lru_cache(maxsize=1 << 14)

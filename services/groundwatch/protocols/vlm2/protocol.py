@@ -28,13 +28,19 @@ UNREADABLE = "unreadable_reply"
 _YES_NO: dict[str, Answer] = {"yes": "yes", "no": "no", "true": "yes", "false": "no"}
 
 _PHOTO = r"(?:images?|pictures?|photos?|photographs?|frames?|figures?)"
+_TENS = "|".join(word for word, number in NUMBER_WORDS.items() if number in range(20, 100, 10))
+_ONES = "|".join(word for word, number in NUMBER_WORDS.items() if number in range(1, 10))
+_COMPOUND = re.compile(rf"\b({_TENS})[- ]({_ONES})\b")
 _NUMBER = re.compile(rf"(?<![\w.])(\d{{1,9}}(?:\.\d{{1,6}})?|{'|'.join(NUMBER_WORDS)})(?![\w]|\.\d)")
 _COUNT = rf"(?:\d{{1,9}}|{'|'.join(NUMBER_WORDS)})"
 _OF_PHOTOS = re.compile(
     rf"\b{_PHOTO} \W?{_COUNT}\b(?:,? (?:and |or |to )?{_COUNT}\b(?! \w))*"
     rf"|(?<![\w.]){_COUNT} (?:(?!and |or |to )\w+ )?{_PHOTO}\b"
 )
-_ANNOUNCED = re.compile(r"\banswer(?: is|:| would be)[\W_]{0,8}(?:option |choice )?([a-z]|[\w.]{1,12})\b")
+_ANNOUNCED = re.compile(
+    r"\b(?:answer|option|choice)(?: is|:| would be)[\W_]{0,8}(?:option |choice )?"
+    r"([b-z\d]|a(?! (?!because|since|as|and)\w)|[\w.]{2,12})\b"
+)
 _NONE = re.compile(r"\b(?:none|no|not any|aren't any)\b")
 _CHOICE = re.compile(r"^[\W_]{0,4}(?:option |choice )?([a-h])(?:[\W_]|$)")
 _CHOICE_A = re.compile(r"^[\W_]{0,4}a[\W_]{0,4}(?:[).:,*]|$)")
@@ -114,7 +120,9 @@ def is_right(reply: str, truth: str, question: str = "") -> bool | None:
 
 def read_number(reply: str) -> float | None:
     """The one number that a reply gives; numbers of images ("in image 2", "the 4 photos") do not count."""
-    text = _plain(spoken(reply))
+    text = _COMPOUND.sub(
+        lambda match: str(NUMBER_WORDS[match[1]] + NUMBER_WORDS[match[2]]), _plain(spoken(reply))
+    )
     announced = [number for word in _ANNOUNCED.findall(text) if (number := _number(word)) is not None]
     if announced:
         return announced[-1]
