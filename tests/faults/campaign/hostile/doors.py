@@ -100,7 +100,7 @@ class Doors:
         content: bytes = b"",
         headers: dict[str, str] | None = None,
         refuse: bool = False,
-        status_in_protobuf: bool = False,
+        otlp_status: bool = False,
     ) -> None:
         began = time.monotonic()
         self._findings.count(f"http: {what}")
@@ -122,17 +122,15 @@ class Doors:
             self._findings.add("slow", f"{what}: {time.monotonic() - began:.0f} s for {given}")
         if refuse and reply.status_code < 400:
             self._findings.add("taken", f"{what}: {reply.status_code} {reply.text[:200]} to {given}")
-        self._check(what, given, reply, status_in_protobuf=status_in_protobuf)
+        self._check(what, given, reply, otlp_status=otlp_status)
 
-    def _check(
-        self, what: str, given: str, reply: httpx.Response, *, status_in_protobuf: bool = False
-    ) -> None:
+    def _check(self, what: str, given: str, reply: httpx.Response, *, otlp_status: bool = False) -> None:
         self._findings.status(reply.status_code)
         if reply.status_code >= 500 and reply.status_code != 503:
             self._findings.add("answers of 500", f"{what}: {reply.status_code} {reply.text[:200]} to {given}")
         if reply.status_code == 503 and "retry-after" not in reply.headers:
             self._findings.add("not as promised", f"{what}: 503 without Retry-After to {given}")
-        if reply.status_code < 400 or reply.request.method == "HEAD" or status_in_protobuf:
+        if reply.status_code < 400 or reply.request.method == "HEAD":
             return
         kind = reply.headers.get("content-type", "")
         if kind == "application/x-protobuf":
@@ -142,7 +140,8 @@ class Doors:
             return
         try:
             told = json.loads(reply.content)
-            if not isinstance(told["error"], str) or "\n" in told["error"]:
+            reason = told["message" if otlp_status and "message" in told else "error"]
+            if not isinstance(reason, str) or "\n" in reason:
                 raise ValueError
         except (ValueError, KeyError, TypeError):
             self._findings.add(
@@ -278,7 +277,14 @@ class Doors:
 
     async def _flood(self) -> None:
         name, flood = await asyncio.to_thread(floods.one_of, self._random, False)
-        await self._send(f"flood, {name}", "POST", flood.path, content=flood.content, headers=flood.headers)
+        await self._send(
+            f"flood, {name}",
+            "POST",
+            flood.path,
+            content=flood.content,
+            headers=flood.headers,
+            otlp_status=flood.path in ("/v1/traces", "/v1/logs"),
+        )
 
     async def _headers(self) -> None:
         chance = self._random
@@ -307,9 +313,7 @@ class Doors:
             await self._send("logged event", "POST", "/v1/cloudevents", content=content, headers=headers)
             return
         path, headers, content = halves.request(chance)
-        await self._send(
-            "logged half", "POST", path, content=content, headers=headers, status_in_protobuf=True
-        )
+        await self._send("logged half", "POST", path, content=content, headers=headers, otlp_status=True)
 
     async def _stranger(self) -> None:
         """A page of somebody else: under a name that was bound to this address, or from another site."""
