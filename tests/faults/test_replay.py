@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import random
 import sys
@@ -15,17 +16,20 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 from tests.faults.harness import Child
+from tests.support.cooling import cool
 
+from groundwatch.archive.cold import cold_events
 from groundwatch.events import NoAnswer, ResponseRecorded, ResponseScored
+from groundwatch.keys import home_of, response_key
 from groundwatch.ledger.ledger import Ledger, audit
 from groundwatch.replay.results import judgement
 from groundwatch.replay.runs import Run, Runs
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, wait_acks
 from groundwatch.runtime.delivery.provisioning import provision
-from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.runtime.local.servers import find_binary, free_port
-from groundwatch.runtime.settings import NatsSettings
-from groundwatch.topology import HEADER_PROTOCOLS, OUTCOMES, subject_of
+from groundwatch.runtime.settings import ArchiveSettings, NatsSettings
+from groundwatch.topology import HEADER_PROTOCOLS, OUTCOMES, RESPONSES, run_subjects, subject_of
+from groundwatch.topology.partitions import streams_of_kind
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -37,10 +41,12 @@ PATIENCE = 120.0
 T = TypeVar("T")
 
 
-def response(number: int) -> ResponseRecorded:
+def response(number: int, partitions: int = 1) -> ResponseRecorded:
     """Most are judged; some are declined, some have no answer."""
+    name = f"r{number}"
     return ResponseRecorded(
-        id=f"r{number}",
+        id=name,
+        partition=home_of(response_key("default", name), partitions),
         model=f"model-{number % 3}",
         answer=f"There are {number} dogs. " * (number % 5 + 1),
         protocols=("faithscore",),
@@ -51,10 +57,12 @@ def response(number: int) -> ResponseRecorded:
 
 
 class Stage:
-    """A server with recorded responses, and replays of them as processes of their own."""
+    """A server with recorded responses, and replays of them as processes of their own. With an archive half
+    of each partition's responses have left the stream."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, partitions: int = 1, archive: str = "") -> None:
         self.folder = folder
+        self.partitions, self.archive = partitions, archive
         self.url = f"nats://127.0.0.1:{free_port()}"
         port = self.url.rpartition(":")[2]
         command = (find_binary(), "-js", "-sd", str(folder / "nats"), "-a", "127.0.0.1", "-p", port)
@@ -67,11 +75,11 @@ class Stage:
         self.ask(self._record)
 
     async def _record(self, bus: Bus) -> None:
-        await provision(bus.js)
+        await provision(bus.js, partitions=self.partitions)
         for start in range(0, COUNT, 1_000):
             receipts = []
             for number in range(start, min(start + 1_000, COUNT)):
-                event = response(number)
+                event = response(number, self.partitions)
                 subject = subject_of("recorded", "live", event.key)
                 headers = {HEADER_PROTOCOLS: ",".join(event.protocols)}
                 out = Outgoing(subject=subject, payload=ENCODER.encode(event), headers=headers)
@@ -79,6 +87,10 @@ class Stage:
             await wait_acks(receipts)
             for receipt in receipts:
                 receipt.result()
+        if self.archive:
+            for stream in streams_of_kind(RESPONSES, self.partitions):
+                last = (await bus.js.stream_info(stream)).state.last_seq
+                await cool(bus, self.archive, stream, last // 2, files=3)
 
     def replay(self, *arguments: str) -> Child:
         """Start a replaying process."""
@@ -89,6 +101,8 @@ class Stage:
                 "GROUNDWATCH_EXTRACTION__ENGINE": "noop",
                 "GROUNDWATCH_VERIFICATION__ENGINE": "noop",
                 "GROUNDWATCH_NATS__PUBLISH_TIMEOUT": "3",
+                "GROUNDWATCH_NATS__PARTITIONS": str(self.partitions),
+                "GROUNDWATCH_ARCHIVE__URL": self.archive,
             },
             self.folder / f"replay-{len(self.children)}.log",
         )
@@ -113,7 +127,9 @@ class Stage:
         """Ask the server over a connection of one's own."""
 
         async def work() -> T:
-            bus = Bus(NatsSettings(url=self.url), name="question")
+            bus = Bus(NatsSettings(url=self.url, partitions=self.partitions), name="question")
+            if self.archive:
+                bus.cold = cold_events(ArchiveSettings(url=self.archive))
             await bus.connect(timeout=patience)
             try:
                 return await question(bus)
@@ -127,7 +143,7 @@ class Stage:
 
         async def look(bus: Bus) -> None:
             deadline = time.monotonic() + PATIENCE
-            while (await bus.js.stream_info(OUTCOMES)).state.messages < count:
+            while await outcomes_in(bus) < count:
                 assert time.monotonic() < deadline
                 await asyncio.sleep(0.01)
 
@@ -136,10 +152,7 @@ class Stage:
     def stored(self) -> int:
         """Outcomes of all runs."""
 
-        async def look(bus: Bus) -> int:
-            return int((await bus.js.stream_info(OUTCOMES)).state.messages)
-
-        return self.ask(look)
+        return self.ask(outcomes_in)
 
     def run_of(self, name: str) -> Run:
         """What the bucket knows."""
@@ -154,28 +167,41 @@ class Stage:
 
         async def look(bus: Bus) -> tuple[Ledger, dict[str, bytes]]:
             found: dict[str, bytes] = {}
-            async for message in read_stream(bus.js, OUTCOMES, subjects=(f"gw.outcome.{name}.>",)):
+            async for message in bus.history.read(OUTCOMES, subjects=(run_subjects("outcome", name),)):
                 outcome = msgspec.json.decode(message.data, type=ResponseScored)
                 assert outcome.id not in found
                 found[outcome.id] = judgement(outcome)
-            state = (await bus.js.stream_info(OUTCOMES)).state
-            assert state.messages == state.last_seq
-            return await audit(bus.js, name), found
+            for stream in streams_of_kind(OUTCOMES, self.partitions):
+                state = (await bus.js.stream_info(stream)).state
+                assert state.messages == state.last_seq
+            return await audit(bus.js, name, partitions=self.partitions, cold=bus.cold), found
 
         return self.ask(look)
 
 
-@pytest.fixture(scope="module")
-def stage() -> Iterator[Stage]:
-    """One server for all of these tests."""
+async def outcomes_in(bus: Bus) -> int:
+    infos = [await bus.js.stream_info(stream) for stream in streams_of_kind(OUTCOMES, bus.partitions)]
+    return sum(int(info.state.messages) for info in infos)
+
+
+@contextlib.contextmanager
+def started(**options: Any) -> Iterator[Stage]:
     prefix = "groundwatch-faults-"
     with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder:
-        made = Stage(Path(folder))
+        archive = str(Path(folder) / "archive") if options.pop("cold", False) else ""
+        made = Stage(Path(folder), archive=archive, **options)
         try:
             made.start()
             yield made
         finally:
             made.stop()
+
+
+@pytest.fixture(scope="module")
+def stage() -> Iterator[Stage]:
+    """One server for all of these tests."""
+    with started() as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
@@ -232,6 +258,24 @@ def test_one_of_two_is_killed(stage: Stage, calm: tuple[Ledger, dict[str, bytes]
     first.end(9)
     stage.finished(second)
     check(stage, "shared", calm)
+
+
+@pytest.mark.slow
+def test_one_of_two_is_killed_over_the_border_of_two_partitions() -> None:
+    """Half of each partition's responses are in the archive alone."""
+    with started(partitions=2, cold=True) as stage:
+        told = stage.finished(stage.replay("replay", "start", "--run", "calm"))
+        assert told["status"] == "done" and told["counts"]["outcomes"] == COUNT
+        calm = stage.books("calm")
+        before = stage.stored()
+        first = stage.replay("replay", "start", "--run", "killed")
+        stage.at(before + 1)
+        second = stage.replay("replay", "resume", "killed")
+        stage.at(before + COUNT * 3 // 10)
+        assert first.alive, "it was too quick for this test"
+        first.end(9)
+        stage.finished(second)
+        check(stage, "killed", calm)
 
 
 @pytest.mark.slow
