@@ -17,6 +17,7 @@ from groundwatch.replay.runs import (
     RunGone,
     Runs,
     Worker,
+    grown,
     new_run,
     page_of,
     reported,
@@ -61,7 +62,7 @@ def test_taking_twice_is_taking_once() -> None:
 def test_done_when_all_pages_are() -> None:
     run = take(run_of(50), worker("a"))
     assert take(run, worker("b")).status == "running"
-    run = reported(run, worker("a"), 1, 51, Counts(events=50), 1.0)
+    run = reported(run, worker("a"), 51, Counts(events=50), 1.0)
     assert run.pages == () and run.share == 1.0
     assert take(run, worker("a")).status == "done"
 
@@ -72,15 +73,30 @@ def test_nothing_to_do_is_done() -> None:
 
 def test_progress_is_counted_once() -> None:
     run = take(run_of(50), worker("a"))
-    once = reported(run, worker("a"), 1, 20, Counts(events=19, scored=3), 1.0)
-    twice = reported(once, worker("a"), 1, 20, Counts(events=19, scored=3), 1.0)
+    once = reported(run, worker("a"), 20, Counts(events=19, scored=3), 1.0)
+    twice = reported(once, worker("a"), 20, Counts(events=19, scored=3), 1.0)
     assert once.counts == twice.counts == Counts(events=19, scored=3)
     assert not once.done(20) and once.done(19) and not once.done(51)
 
 
+def test_a_page_grows_where_nobody_has_what_follows() -> None:
+    run = take(run_of(1_000), worker("a"))
+    longer = grown(run, worker("a"), 101)
+    assert page_of(longer, worker("a")) == msgspec.structs.replace(run.pages[0], last=200)
+    both = take(longer, worker("b"))
+    assert grown(both, worker("a"), 201) == both
+    # Before 900 there is nothing: who has read it all has it all.
+    (_, page) = grown(both, worker("b"), 900).pages
+    assert (page.first, page.last) == (201, 999)
+    whole = grown(both, worker("b"), 1_000)
+    assert (whole.next, whole.pages[1].last) == (1_001, 1_000)
+    assert grown(whole, worker("b"), 1_000) == whole
+    assert grown(whole, worker("c"), 1_000) == whole
+
+
 def test_a_dead_workers_page_goes_on_where_it_stood() -> None:
     run = take(run_of(50), worker("a"))
-    run = reported(run, worker("a"), 1, 20, Counts(events=19), 1.0)
+    run = reported(run, worker("a"), 20, Counts(events=19), 1.0)
     assert page_of(take(run, worker("b")), worker("b")) is None
     expired = msgspec.structs.replace(
         run, pages=tuple(msgspec.structs.replace(page, expires=0.0) for page in run.pages)
@@ -89,7 +105,7 @@ def test_a_dead_workers_page_goes_on_where_it_stood() -> None:
     page = page_of(taken, worker("b"))
     assert page is not None and (page.at, page.last, page.taken) == (20, 50, 2)
     # The one that was thought dead has nothing more to say.
-    assert reported(taken, worker("a"), 2, 51, Counts(events=31), 1.0) == taken
+    assert reported(taken, worker("a"), 51, Counts(events=31), 1.0) == taken
 
 
 def test_a_process_that_is_gone_is_known_on_this_machine() -> None:
@@ -105,10 +121,10 @@ def test_a_process_that_is_gone_is_known_on_this_machine() -> None:
 def test_a_budget_pauses() -> None:
     spent = Counts(usage=Usage(calls=1, input_tokens=60, output_tokens=50, cost=0.5))
     run = take(run_of(50, max_tokens=100), worker("a"))
-    paused = reported(run, worker("a"), 1, 20, spent, 1.0)
+    paused = reported(run, worker("a"), 20, spent, 1.0)
     assert paused.status == "paused" and "100 tokens" in paused.reason
     run = take(run_of(50, max_cost=0.25), worker("a"))
-    assert "$0.25" in reported(run, worker("a"), 1, 20, spent, 1.0).reason
+    assert "$0.25" in reported(run, worker("a"), 20, spent, 1.0).reason
     assert take(paused, worker("b")) == paused
 
 

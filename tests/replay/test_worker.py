@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any
 
 import msgspec
 import pytest
@@ -20,7 +21,7 @@ from groundwatch.replay.runs import Runs
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.runtime.settings import ArchiveSettings
-from groundwatch.topology import EXTRACTED, JUDGED, subject_of
+from groundwatch.topology import EXTRACTED, JUDGED, RESPONSES, subject_of
 from groundwatch.verification.engines.base import NoopVerificationEngine
 
 
@@ -167,6 +168,37 @@ async def test_many_share_a_run(replays: Replays, bus: Bus) -> None:
     assert done.counts.repeated == 0 and len(await outcomes(bus, "shared")) == 1_000
 
 
+@pytest.mark.parametrize("broken", [False, True])
+async def test_pages_one_after_the_other_are_read_by_one_consumer(
+    replays: Replays, bus: Bus, broken: bool
+) -> None:
+    for start in range(0, 900, 300):
+        await record(bus, *(response(f"r{number}") for number in range(start, start + 300)))
+        await record(bus, *(response(f"o{number}") for number in range(start, start + 300)), run="other")
+    run = await replays.begin("r")
+    assert run.page < 200
+    replayer = await replays.replayer(run)
+    write, before, seen = replayer.writer.write, await consumers(bus), list[str]()
+
+    async def watched(*arguments: Any, **options: Any) -> Any:
+        for name in await consumers(bus) - before - set(seen):
+            seen.append(name)
+            if broken and len(seen) < 3:
+                await bus.js.delete_consumer(RESPONSES, name)
+        return await write(*arguments, **options)
+
+    replayer.writer.write = watched  # type: ignore[method-assign]
+    done = await replayer.work()
+    assert (done.status, done.counts.events, done.counts.scored) == ("done", 900, 900)
+    assert (done.counts.repeated, done.pages, done.share) == (0, (), 1.0)
+    assert len(seen) == 1 or (broken and len(seen) > 1)
+    assert await consumers(bus) == before
+
+
+async def consumers(bus: Bus) -> set[str]:
+    return {one.name or "" for one in await bus.js.consumers_info(RESPONSES)}
+
+
 async def test_pausing_and_resuming_repeats_nothing(
     replays: Replays, bus: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,16 +236,17 @@ async def test_a_death_before_saying_so_pays_no_judge_twice(
     await record(bus, *(response(f"r{number}") for number in range(90)))
     run = await replays.begin("d")
     dying = await replays.replayer(run)
-    report = dying.report
+    reported = worker.reported
 
-    async def dead(*arguments, **named):
-        if arguments[1] > 1:
+    def dead(run, me, at, *arguments, **named):
+        if at > 1:
             raise KeyboardInterrupt
-        return await report(*arguments, **named)
+        return reported(run, me, at, *arguments, **named)
 
-    monkeypatch.setattr(dying, "report", dead)
-    with pytest.raises(KeyboardInterrupt):
-        await dying.work()
+    with monkeypatch.context() as patched:
+        patched.setattr(worker, "reported", dead)
+        with pytest.raises(KeyboardInterrupt):
+            await dying.work()
     written = len(await outcomes(bus, "d"))
     assert written > 0
     runs = await Runs.open(bus.js)

@@ -52,7 +52,7 @@ async def audit_run(history: History, run: Run) -> Ledger:
     # As many partitions as when it was begun, for its source; its outcomes are in those too.
     parts = run.parts or ((run.first, run.last),)
     alone = history.of_one_partition
-    names = streams_of_kind(run.stream, len(parts))
+    names = streams_of_kind(run.spec.stream, len(parts))
     cut = any(
         [await alone.first_sequence(name) > first for name, (first, _) in zip(names, parts, strict=True)]
     )
@@ -105,7 +105,7 @@ async def _selected(history: History, run: Run) -> tuple[dict[Pair, int], int]:
     async for message in (
         Stretch(run.first, run.last, run.parts)
         .of(history)
-        .read(run.stream, subjects=(spec.subjects,), start_sequence=run.first, last_sequence=run.last)
+        .read(run.spec.stream, subjects=(spec.subjects,), start_sequence=run.first, last_sequence=run.last)
     ):
         for item in choosing.choose([message]).items:
             waiting[item.key, item.protocol] = message.sequence

@@ -11,6 +11,7 @@ from groundwatch.runtime.delivery.bus import ENCODER
 from groundwatch.runtime.delivery.history import History
 
 AT_ONCE = 50
+"""Outcomes that are looked up together."""
 
 _DECODER = msgspec.json.Decoder(ResponseScored)
 

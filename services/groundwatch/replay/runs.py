@@ -110,18 +110,14 @@ def this_worker() -> Worker:
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """Sequences `first` to `last`, of which those below `at` are done. `worker` has it until `expires`.
-
-    `said` numbers the worker's reports: one that came through although its acknowledgement did not is not
-    counted again. `taken` is how many have had it.
-    """
+    """Sequences `first` to `last`, of which those below `at` are done. `worker` has it until `expires`;
+    `taken` is how many have had it."""
 
     first: int
     last: int
     at: int
     worker: Worker
     expires: float
-    said: int = 0
     taken: int = 1
 
     def free(self, now: float) -> bool:
@@ -129,7 +125,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """A run. Sequences `first` to `last` of `stream` are its source, of which those below `next` are given
+    """A run. Sequences `first` to `last` of its stream are its source, of which those below `next` are given
     out or done; `pages` are those in work. `nonce` tells it from an earlier run of the same name.
     `parts` are those of several partitions, counted through (`JoinedHistory`). `judges` has the fingerprint
     of each protocol's judge by `protocol.stage`. Times in seconds since the epoch."""
@@ -137,7 +133,6 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     spec: Spec
     nonce: str
     status: Status
-    stream: str
     first: int
     last: int
     next: int
@@ -286,7 +281,6 @@ def new_run(
         spec=spec,
         nonce=secrets.token_hex(4),
         status=status,
-        stream=spec.stream,
         first=first,
         last=last,
         next=first,
@@ -320,26 +314,37 @@ def page_of(run: Run, worker: Worker) -> Page | None:
     return next((page for page in run.pages if page.worker.id == worker.id), None)
 
 
+def grown(run: Run, worker: Worker, sequence: int) -> Run:
+    """The run with this worker's page longer, by one more that has `sequence` in it, where nobody else has
+    what follows and nothing lies before the sequence."""
+    page = page_of(run, worker)
+    if page is None or page.last + 1 != run.next:
+        return run
+    last = min(max(run.next, sequence) + run.page - 1, run.last)
+    pages = tuple(msgspec.structs.replace(one, last=last) if one is page else one for one in run.pages)
+    return msgspec.structs.replace(run, pages=pages, next=last + 1)
+
+
 def reported(
-    run: Run, worker: Worker, number: int, at: int, counts: Counts, seconds: float, *, let_go: bool = False
+    run: Run, worker: Worker, at: int, counts: Counts, seconds: float, *, let_go: bool = False
 ) -> Run:
-    """The run with the worker's report `number`: its page stands at `at`, and `counts` happened since.
+    """The run with the worker's report: its page stands at `at`, and `counts` happened on the way there.
 
     A page that is through leaves the list; `let_go` leaves it to others at once. A run whose page somebody
-    else has taken meanwhile stays as it is: they count what they find. Spending beyond the run's bounds
-    pauses it.
+    else has taken meanwhile stays as it is: they count what they find. A report that came through although
+    its acknowledgement did not is not counted again. Spending beyond the run's bounds pauses it.
     """
     page = page_of(run, worker)
     if page is None:
         return run
-    if page.said >= number:
-        counts, seconds = Counts(), 0.0
-    others = tuple(one for one in run.pages if one is not page)
+    if page.at >= at:
+        counts = Counts()
+    pages = tuple(one for one in run.pages if one is not page)
     if at <= page.last:
         expires = 0.0 if let_go else time.time() + LEASE_SECONDS
-        others = (*others, msgspec.structs.replace(page, at=at, expires=expires, said=number))
+        pages = (*pages, msgspec.structs.replace(page, at=at, expires=expires))
     changed = msgspec.structs.replace(
-        run, pages=others, counts=run.counts + counts, worked=run.worked + seconds
+        run, pages=pages, counts=run.counts + counts, worked=run.worked + seconds
     )
     if changed.status == "running" and (why := over_budget(changed.spec, changed.counts.usage)):
         return msgspec.structs.replace(changed, status="paused", reason=why)

@@ -131,7 +131,7 @@ class ReplayService:
             and run.name not in self._working
             and len(self._working) < AT_ONCE
             and self._unable.get(run.nonce, 0.0) < time.monotonic()
-            and all(one.spec.settings.get("protocols") == protocols for one, _ in self._working.values())
+            and all(one.run.spec.settings.get("protocols") == protocols for one, _ in self._working.values())
         )
 
     def _take_up(self, run: Run) -> None:

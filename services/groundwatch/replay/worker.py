@@ -11,7 +11,8 @@ import gc
 import time
 from bisect import bisect_right
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
+from functools import partial
 
 import msgspec
 import nats.js.errors
@@ -25,6 +26,7 @@ from groundwatch.replay.runs import (
     Run,
     RunGone,
     Runs,
+    grown,
     judged_by,
     page_of,
     reported,
@@ -34,7 +36,6 @@ from groundwatch.replay.runs import (
 from groundwatch.replay.throttle import PIECE, LiveTrafficThrottle, Pace
 from groundwatch.replay.writing import Choosing, Chosen, Writer
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.history import History
 from groundwatch.runtime.delivery.streams import FAULTS, MOST, Read
 from groundwatch.runtime.services.tasks import until_set
 from groundwatch.runtime.settings import Settings
@@ -75,37 +76,28 @@ class Replayer:
         metrics: Metrics | None = None,
     ) -> None:
         self.run = run
-        self.spec = run.spec
         self._runs = runs
         self._me = this_worker()
+        self._history = Stretch(run.first, run.last, run.parts).of(bus.history)
         self._pipeline = Pipeline.of_run(run.spec, settings, bus, metrics)
-        self.choosing = Choosing(run.spec)
-        self.writer = Writer(bus, run, self._pipeline, begin_protocol=self._begin_protocol, away=self.away)
+        self._choosing = Choosing(run.spec)
+        self.writer = Writer(bus, run, self._pipeline, begin_protocol=self._begin_protocol, away=self._away)
         self.throttle = LiveTrafficThrottle(bus)
-        self.reader = PagedReader(
-            Stretch(run.first, run.last, run.parts).of(bus.history),
-            run.stream,
-            run.spec.subjects,
-            run.last,
-            most=lambda: self.throttle.most(MOST, 5 * PIECE),
-        )
         self._on_progress = on_progress or (lambda _: None)
-        self.stopping = False
+        self._stopping = False
         self._reached = time.monotonic()
+        # Of the page in work: the position behind what is finished, what was counted since it was written
+        # down, and what is in work, in the order of the stream, each with its last sequence.
+        self._at = 0
+        self._since = Counts()
+        self._reported = 0.0
+        self._waiting: deque[tuple[int, asyncio.Task[Counts]]] = deque()
+        self._pace = Pace(run.spec.speed)
+        self._look_first = 0
 
     def stop(self) -> None:
         """Finish what is in hand, let go of the page and return."""
-        self.stopping = True
-
-    @property
-    def over(self) -> bool:
-        """Whether no more may be begun."""
-        return self.stopping or self.run.status != "running"
-
-    @property
-    def batch(self) -> int:
-        """How many events are judged at a time: engines that wait for a server let go of few at once."""
-        return BATCH if self._pipeline.compute else PATIENT_BATCH
+        self._stopping = True
 
     async def work(self) -> Run:
         """Work until the run is done, paused or cancelled, or until `stop`.
@@ -115,8 +107,8 @@ class Replayer:
         """
         self.throttle.start()
         try:
-            while not self.stopping:
-                run = await self.change(lambda run: take(run, self._me))
+            while not self._stopping:
+                run = await self._change(partial(take, worker=self._me))
                 if run.status != "running":
                     break
                 page = page_of(run, self._me)
@@ -124,120 +116,98 @@ class Replayer:
                     # Others have what is left. Should one of them die, its page is ours.
                     await asyncio.sleep(PAUSE)
                     continue
-                await PageWork(self, page).run()
+                await self._work_at(page)
         except RunGone:
             self.run = msgspec.structs.replace(self.run, status="deleting")
         finally:
             gc.unfreeze()
             gc.set_threshold(*GC_THRESHOLDS)
-            await self.reader.close()
             await self.throttle.stop()
             await self._pipeline.close()
         return self.run
 
-    async def change(self, how: Callable[[Run], Run]) -> Run:
-        """Change the run's state, however long the server takes to come back."""
-        while True:
-            try:
-                self.run = await self._runs.change(self.spec.run, how)
-            except TransientError as error:
-                await self.away(error)
-                continue
-            self.reached()
-            self._on_progress(self.run)
-            return self.run
-
-    async def report(self, number: int, at: int, counts: Counts, seconds: float, *, let_go: bool) -> bool:
-        """Write down how far our page is; False when it is no longer ours or the run no longer runs."""
-        run = await self.change(
-            lambda run: reported(run, self._me, number, at, counts, seconds, let_go=let_go)
-        )
-        return page_of(run, self._me) is not None
-
-    def reached(self) -> None:
-        """The server has just done what it was asked to do."""
-        self._reached = time.monotonic()
-
-    async def away(self, error: Exception) -> None:
-        """Wait a moment for a server that does not answer; raises `TransientError` when it never will."""
-        if time.monotonic() - self._reached > AWAY_SECONDS:
-            raise TransientError(
-                f"{error}; the run keeps what it has: go on with groundwatch replay resume {self.spec.run}"
-            ) from error
-        logger.debug("replay.waiting", run=self.spec.run, error=str(error))
-        await asyncio.sleep(PAUSE)
-
-    async def _begin_protocol(self, name: str, fingerprints: dict[str, str]) -> None:
-        """Write down who judges; raises `UsageError` when it was somebody else before."""
-        # The judges are loaded. To look through them for garbage again and again takes a fifth of the time;
-        # to look through the events in work after every few hundred objects, a tenth.
-        gc.freeze()
-        gc.set_threshold(GARBAGE, *GC_THRESHOLDS[1:])
-        await self.change(lambda run: judged_by(run, name, fingerprints))
-
-
-class PageWork:
-    """One page: batches in work in the order of the stream, and the position behind the finished ones."""
-
-    def __init__(self, replayer: Replayer, page: Page) -> None:
-        self._replayer = replayer
-        self._page = page
-        self._at = page.at
-        self._waiting: deque[tuple[int, asyncio.Task[Counts]]] = deque()
-        self._since = Counts()
-        self._number = page.said
-        self._counted = time.monotonic()
-        self._pace = Pace(replayer.spec.speed)
+    async def _work_at(self, page: Page) -> None:
+        """Until the page is through, with what it grows by, or no more may be begun."""
+        self._at, self._since, self._reported = page.at, Counts(), time.monotonic()
+        self._pace = Pace(self.run.spec.speed)
         # What lies behind the position of a page that was somebody else's may be published already: as much
         # as was in work at once.
         self._look_first = (IN_WORK + 1) * BATCH if page.taken > 1 else 0
-        self._lost = False
-        self._quiet = asyncio.Event()
-
-    async def run(self) -> None:
-        """Until the page is through, or no more may be begun."""
-        reporting = asyncio.create_task(self._report_loop())
+        quiet = asyncio.Event()
+        reporting = asyncio.create_task(self._report_until(quiet))
         try:
             await self._through()
             await self._finish(0)
         finally:
             # Not cancelled: a report in the air counts what this object has already forgotten.
-            self._quiet.set()
-            await self._drop()
+            quiet.set()
+            for _, task in self._waiting:
+                task.cancel()
+            await asyncio.gather(*(task for _, task in self._waiting), return_exceptions=True)
+            self._waiting.clear()
             await reporting
         await self._report(let_go=True)
 
     async def _through(self) -> None:
-        replayer, page = self._replayer, self._page
-        while not self._over() and self._at <= page.last:
-            reading = replayer.reader.page(self._at, page.last)
+        """Read on behind what is finished, by one consumer as long as nobody else has what follows.
+
+        For each new consumer the server counts everything behind its start, at 400,000 subjects for 0.1 s,
+        and whoever writes to the stream waits meanwhile: live traffic would notice each page.
+        """
+        run = self.run
+        while not self._over():
+            reading = self._history.batches(
+                run.spec.stream,
+                subjects=(run.spec.subjects,),
+                start_sequence=self._at,
+                last_sequence=run.last,
+                most=lambda: self.throttle.most(MOST, 5 * PIECE),
+                timeout=0.0,
+            )
             try:
                 async with contextlib.aclosing(reading):
                     async for messages in reading:
-                        replayer.reached()
-                        await self._begin_all(messages)
-                        if self._over():
-                            return
-            except TransientError as error:
+                        self._reached = time.monotonic()
+                        if not await self._begin_all(messages):
+                            break
+                    else:
+                        # There are no more: what nobody has taken is through as well.
+                        await self._change(partial(grown, worker=self._me, sequence=run.last))
                 await self._finish(0)
-                await replayer.away(error)
+            except nats.js.errors.NotFoundError:
+                raise
+            except (*FAULTS, TransientError) as error:
+                await self._finish(0)
+                await self._away(error)
                 continue
-            await self._finish(0)
-            self._at = page.last + 1
+            if not self._over():
+                self._at = self._last + 1
+            return
 
-    async def _begin_all(self, messages: list[Read]) -> None:
+    async def _begin_all(self, messages: list[Read]) -> bool:
+        """Begin with these; False where no more may be begun, or somebody else has what follows."""
         start = 0
-        while start < len(messages) and not self._over():
-            throttle = self._replayer.throttle
-            part = messages[start : start + throttle.most(self._replayer.batch)]
-            start += len(part)
-            for piece in self._paced(part):
+        while start < len(messages):
+            first = messages[start].sequence
+            if not self._over() and self._last < first:
+                await self._change(partial(grown, worker=self._me, sequence=first))
+            if self._over() or self._last < first:
+                return False
+            # Engines that wait for a server let go of few at once.
+            size = self.throttle.most(BATCH if self._pipeline.compute else PATIENT_BATCH)
+            until = min(start + size, len(messages))
+            end = bisect_right(messages, self._last, start, until, key=lambda one: one.sequence)
+            for piece in self._paced(messages[start:end]):
                 await self._until_due(piece)
-                await self._finish(0 if throttle.flowing else IN_WORK - 1)
-                await throttle.wait()
+                await self._finish(0 if self.throttle.flowing else IN_WORK - 1)
+                await self.throttle.wait()
                 if self._over():
-                    return
-                self._begin(piece)
+                    return False
+                work = self.writer.write(piece, look_first=self._look_first > 0)
+                self._look_first -= piece.events
+                self._waiting.append((piece.last, asyncio.create_task(work)))
+            start = end
+        return True
 
     async def _until_due(self, piece: Chosen) -> None:
         while True:
@@ -251,20 +221,14 @@ class PageWork:
 
         Each knows its own last sequence: what is counted is always behind the position that goes with it.
         """
-        choose = self._replayer.choosing.choose
-        if not self._replayer.spec.speed:
+        choose, speed = self._choosing.choose, self.run.spec.speed
+        if not speed:
             return [choose(part)]
         pieces: list[Chosen] = []
         for one in (choose([message]) for message in part):
-            both = pieces[-1].joined(one, 0.1 * self._replayer.spec.speed) if pieces else None
+            both = pieces[-1].joined(one, 0.1 * speed) if pieces else None
             pieces[-1:] = [both] if both is not None else [*pieces[-1:], one]
         return pieces
-
-    def _begin(self, chosen: Chosen) -> None:
-        look = self._look_first > 0
-        self._look_first -= chosen.events
-        work = self._replayer.writer.write(chosen, look_first=look)
-        self._waiting.append((chosen.last, asyncio.create_task(work)))
 
     async def _finish(self, most: int) -> None:
         """Wait until at most `most` batches are in work."""
@@ -274,94 +238,56 @@ class PageWork:
             self._waiting.popleft()
             self._since += counts
             self._at = last + 1
-            self._replayer.reached()
+            self._reached = time.monotonic()
 
-    async def _drop(self) -> None:
-        """Give up what is still in work, after an error."""
-        for _, task in self._waiting:
-            task.cancel()
-        await asyncio.gather(*(task for _, task in self._waiting), return_exceptions=True)
-        self._waiting.clear()
+    @property
+    def _last(self) -> int:
+        """The last sequence of our page; 0 where it is no longer ours."""
+        page = page_of(self.run, self._me)
+        return page.last if page is not None else 0
 
     def _over(self) -> bool:
-        return self._lost or self._replayer.over
+        """Whether no more may be begun."""
+        return self._stopping or self.run.status != "running" or not self._last
 
-    async def _report_loop(self) -> None:
-        while not self._quiet.is_set():
-            await self._report(let_go=False)
-            await until_set(self._quiet, REPORT_SECONDS)
+    async def _report_until(self, quiet: asyncio.Event) -> None:
+        while not quiet.is_set():
+            await self._report()
+            await until_set(quiet, REPORT_SECONDS)
 
-    async def _report(self, *, let_go: bool) -> None:
+    async def _report(self, *, let_go: bool = False) -> None:
+        """Write down how far our page is."""
         now = time.monotonic()
         counts, self._since = self._since, Counts()
-        seconds, self._counted = now - self._counted, now
-        self._number += 1
+        seconds, self._reported = now - self._reported, now
         at = self._at
-        ours = await self._replayer.report(self._number, at, counts, seconds, let_go=let_go)
-        self._lost = not ours
+        await self._change(lambda run: reported(run, self._me, at, counts, seconds, let_go=let_go))
 
+    async def _change(self, how: Callable[[Run], Run]) -> Run:
+        """Change the run's state, however long the server takes to come back."""
+        while True:
+            try:
+                self.run = await self._runs.change(self.run.name, how)
+            except TransientError as error:
+                await self._away(error)
+                continue
+            self._reached = time.monotonic()
+            self._on_progress(self.run)
+            return self.run
 
-class PagedReader:
-    """Reads page after page; one that begins where the last ended by the same consumer.
+    async def _away(self, error: Exception) -> None:
+        """Wait a moment for a server that does not answer; raises `TransientError` when it never will."""
+        if time.monotonic() - self._reached > AWAY_SECONDS:
+            raise TransientError(
+                f"{error}; the run keeps what it has: go on with groundwatch replay resume {self.run.name}"
+            ) from error
+        logger.debug("replay.waiting", run=self.run.name, error=str(error))
+        await asyncio.sleep(PAUSE)
 
-    For each new consumer the server counts everything behind its start, at 400,000 subjects for 0.1 s, and
-    whoever writes to the stream waits meanwhile: live traffic would notice each page.
-    """
-
-    def __init__(
-        self, history: History, stream: str, subjects: str, last: int, *, most: Callable[[], int]
-    ) -> None:
-        """`last` is the end of all pages; `most` as for `History.batches`."""
-        self._history = history
-        self._stream = stream
-        self._subjects = subjects
-        self._last = last
-        self._most = most
-        self._reading: AsyncGenerator[list[Read]] | None = None
-        self._ahead: list[Read] = []
-        self._at = 0
-        self._dry = last + 1
-
-    async def page(self, first: int, last: int) -> AsyncGenerator[list[Read]]:
-        """What there is at sequences `first` to `last`.
-
-        Raises `TransientError` when the server goes away, `nats.js.errors.NotFoundError` when there is no
-        such stream.
-        """
-        if first >= self._dry:
-            return
-        if self._reading is None or self._at != first:
-            await self.close()
-            self._reading = self._history.batches(
-                self._stream,
-                subjects=(self._subjects,),
-                start_sequence=first,
-                last_sequence=self._last,
-                most=self._most,
-                timeout=0.0,
-            )
-        self._at = first
-        while self._at <= last:
-            messages, self._ahead = self._ahead, []
-            if not messages:
-                try:
-                    messages = await anext(self._reading)
-                except StopAsyncIteration:
-                    self._reading, self._dry = None, self._at
-                    return
-                except BaseException as error:
-                    self._reading = None
-                    if isinstance(error, FAULTS) and not isinstance(error, nats.js.errors.NotFoundError):
-                        raise TransientError(repr(error)) from error
-                    raise
-            inside = bisect_right(messages, last, key=lambda one: one.sequence)
-            self._ahead = messages[inside:]
-            self._at = messages[inside - 1].sequence + 1 if inside and not self._ahead else last + 1
-            if inside:
-                yield messages[:inside]
-
-    async def close(self) -> None:
-        reading, self._reading = self._reading, None
-        self._ahead = []
-        if reading is not None:
-            await reading.aclose()
+    async def _begin_protocol(self, name: str, fingerprints: dict[str, str]) -> None:
+        """Write down who judges; raises `UsageError` when it was somebody else before."""
+        # The judges are loaded. To look through them for garbage again and again takes a fifth of the time;
+        # to look through the events in work after every few hundred objects, a tenth.
+        gc.freeze()
+        gc.set_threshold(GARBAGE, *GC_THRESHOLDS[1:])
+        await self._change(lambda run: judged_by(run, name, fingerprints))

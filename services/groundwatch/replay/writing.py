@@ -19,6 +19,7 @@ from groundwatch.events import (
 )
 from groundwatch.protocols.base import Stage
 from groundwatch.replay.pipeline import Pair, Pipeline
+from groundwatch.replay.results import AT_ONCE, look_up
 from groundwatch.replay.runs import Counts, Run
 from groundwatch.replay.spec import Selection, Spec
 from groundwatch.runtime.delivery.bus import Bus, Outgoing, Receipt, Stored, wait_acks
@@ -27,7 +28,6 @@ from groundwatch.runtime.delivery.streams import FAULTS, Read
 from groundwatch.topology import (
     HEADER_OUTCOME,
     HEADER_PROTOCOLS,
-    OUTCOMES,
     is_token,
     parse_subject,
     subject_of,
@@ -36,10 +36,6 @@ from groundwatch.topology import (
 Source = ResponseRecorded | ClaimsExtracted | ClaimsVerified | ClaimsMatched | ChainAdvanced
 
 UNKNOWN = "unknown"
-LOOKUPS = 50
-"""Outcomes that are looked up at once."""
-
-_OUTCOMES = msgspec.json.Decoder(ResponseScored)
 
 
 class Item(Pair, kw_only=True):
@@ -161,7 +157,8 @@ class Writer:
         away: Callable[[Exception], Awaitable[None]],
     ) -> None:
         self._bus = bus
-        self._spec = run.spec
+        self._run = run.name
+        self._keep = run.spec.keep
         self._nonce = run.nonce
         self._pipeline = pipeline
         self._stage = Stage(run.spec.stage)
@@ -174,14 +171,24 @@ class Writer:
         """Judge and publish. `look_first` asks the stream first which outcomes there are already, so that
         no judge is paid twice."""
         counts = Counts(events=chosen.events, responses=chosen.responses)
-        items = chosen.items
-        if look_first:
-            items = await self._without_done(items, counts)
-        await self._judge(items)
-        await self._publish(items, counts)
+        items = await self._without_done(chosen.items, counts) if look_first else chosen.items
+        await self.judge(items)
+        if self._keep:
+            await self._create([(item, message) for item in items for message in item.messages[:-1]])
+        stored = await self._create([(item, item.messages[-1]) for item in items])
+        existed = []
+        for item, what in zip(items, stored, strict=True):
+            if what is Stored.NEW:
+                counts.add(item.outcome)
+            else:
+                existed.append(item)
+        for item in await self._without_done(existed, counts):
+            # Refused as a repeat, and yet not there: somebody has erased it meanwhile.
+            counts.add(item.outcome)
         return counts
 
-    async def _judge(self, items: list[Item]) -> None:
+    async def judge(self, items: list[Item]) -> None:
+        """Bring each to its outcome."""
         for item in items:
             if item.broken:
                 item.fail(self._stage.value, DecodeError(item.broken))
@@ -195,75 +202,53 @@ class Writer:
                     self._begun.add(name)
         await self._pipeline.judge(self._stage, [item for item in items if not item.broken])
 
-    async def _publish(self, items: list[Item], counts: Counts) -> None:
-        if self._spec.keep:
-            kept = [(item, message) for item in items for message in item.messages[:-1]]
-            numbered = [self._numbered(message, message.subject) for _, message in kept]
-            await self._create([item for item, _ in kept], numbered)
-        stored = await self._create(items, [self._message(item) for item in items])
-        existed = []
-        for item, what in zip(items, stored, strict=True):
-            if what is Stored.NEW:
-                counts.add(item.outcome)
-            else:
-                existed.append(item)
-        if existed:
-            for item in await self._without_done(existed, counts):
-                # Refused as a repeat, and yet not there: somebody has erased it meanwhile.
-                counts.add(item.outcome)
-
-    def _message(self, item: Item) -> Outgoing:
-        return self._numbered(
-            item.messages[-1], subject_of("outcome", self._spec.run, item.protocol, item.key)
-        )
-
-    def _numbered(self, message: Outgoing, subject: str) -> Outgoing:
-        """By the run's own number: the server knows the ids of a deleted run of this name for minutes."""
-        return msgspec.structs.replace(message, subject=subject, message_id=f"{self._nonce}-{subject}")
-
-    async def _create(self, items: list[Item], messages: list[Outgoing]) -> list[Stored]:
+    async def _create(self, messages: list[tuple[Item, Outgoing]]) -> list[Stored]:
         """Publish all, however long the server takes to come back."""
-        found: dict[int, Stored] = {}
-        while len(found) < len(messages):
+        stored: dict[int, Stored] = {}
+        while left := [index for index in range(len(messages)) if index not in stored]:
             sent: dict[int, Receipt] = {}
             trouble: TransientError | None = None
-            for index, (item, message) in enumerate(zip(items, messages, strict=True)):
-                if index in found:
-                    continue
-                try:
-                    sent[index] = await self._send(item, message)
-                except TransientError as error:
-                    trouble = error
-                    break
+            try:
+                for index in left:
+                    sent[index] = await self._send(*messages[index])
+            except TransientError as error:
+                trouble = error
             await wait_acks(sent.values())
             for index, receipt in sent.items():
                 try:
-                    found[index] = receipt.result()
+                    stored[index] = receipt.result()
                 except TransientError as error:
                     trouble = error
             if trouble is not None:
                 await self._away(trouble)
-        return [found[index] for index in range(len(messages))]
+        return [stored[index] for index in range(len(messages))]
 
     async def _send(self, item: Item, message: Outgoing) -> Receipt:
-        """An outcome that the server does not take is told by its reason; other events leave their place."""
+        """An outcome that the server does not take is told by its reason; other events leave their place.
+
+        By the run's own number: the server knows the ids of a deleted run of this name for minutes.
+        """
+        subject = message.subject
+        if HEADER_OUTCOME in message.headers:
+            subject = subject_of("outcome", self._run, item.protocol, item.key)
+        numbered = msgspec.structs.replace(message, subject=subject, message_id=f"{self._nonce}-{subject}")
         try:
-            return await self._bus.start_create(message)
+            return await self._bus.start_create(numbered)
         except InputError as error:
-            if HEADER_OUTCOME not in message.headers:
-                return await self._bus.start_create(msgspec.structs.replace(message, payload=b""))
-            judges, usage = item.outcome.judges, item.outcome.usage
-            bare = dead(item.response, item.protocol, Stage.SCORING, error, judges=judges, usage=usage)
-            item.go_on(outgoing(bare))
-            return await self._bus.start_create(self._message(item))
+            bare = msgspec.structs.replace(numbered, payload=b"")
+            if HEADER_OUTCOME in message.headers:
+                judges, usage = item.outcome.judges, item.outcome.usage
+                why = dead(item.response, item.protocol, Stage.SCORING, error, judges=judges, usage=usage)
+                item.go_on(outgoing(why))
+                bare = msgspec.structs.replace(numbered, payload=why, headers=item.messages[-1].headers)
+            return await self._bus.start_create(bare)
 
     async def _without_done(self, items: list[Item], counts: Counts) -> list[Item]:
         """Those that have no outcome in the run yet; the others are counted as they are there."""
         left = []
-        for start in range(0, len(items), LOOKUPS):
-            part = items[start : start + LOOKUPS]
-            found = await self._there(part)
-            for item, outcome in zip(part, found, strict=True):
+        for start in range(0, len(items), AT_ONCE):
+            part = items[start : start + AT_ONCE]
+            for item, outcome in zip(part, await self._there(part), strict=True):
                 if outcome is None:
                     left.append(item)
                 else:
@@ -271,11 +256,10 @@ class Writer:
         return left
 
     async def _there(self, items: list[Item]) -> list[ResponseScored | None]:
-        subjects = [subject_of("outcome", self._spec.run, item.protocol, item.key) for item in items]
+        subjects = [subject_of("outcome", self._run, item.protocol, item.key) for item in items]
         while True:
             try:
-                found = await self._bus.history.last_of_each(OUTCOMES, subjects)
-                return [_OUTCOMES.decode(one.data) if one is not None else None for one in found]
+                return await look_up(self._bus.history, subjects)
             except (*FAULTS, TransientError) as error:
                 await self._away(error)
 
