@@ -31,6 +31,7 @@ from groundwatch.reading.document import REASONING_ONLY, keep_languages, read_do
 from groundwatch.reporting.report import OTHER_LANGUAGE, Counts, Faultless
 from groundwatch.verification.engines.reference.engine import rule
 from groundwatch.verification.engines.reference.knowledge import knowledge
+from groundwatch.verification.engines.reference.rules import Rules
 
 FACTS = "facts"
 _NOTHING = "nothing_to_verify"
@@ -133,8 +134,8 @@ def _count(answer: GoldAnswer, end: Read, matcher: Matcher) -> Counter[str]:
     texts = [claim.text for claim in end.claims]
     pairs = matcher.pairs(texts, answer.facts)
     gold = tuple(KnownFact(text=text, holds=True) for fact in answer.facts for text in fact.texts)
-    known = knowledge(Reference(facts=gold, complete=True))
-    alone = Counter(rule(text, known).decision for text in texts)
+    rules = Rules(knowledge(Reference(facts=gold, complete=True)))
+    alone = Counter(rule(text, rules).decision for text in texts)
     said = {wording(texts[at]) for at in pairs}
     qualities = qualities_of(answer.facts)
     count = Counter(answers=1, claims=len(texts), wrong_outcomes=not _as_expected(answer, end))

@@ -13,6 +13,7 @@ from enum import StrEnum
 from functools import lru_cache
 from importlib import import_module
 from importlib.resources import files
+from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
@@ -152,10 +153,11 @@ def statements(response: ResponseRecorded, reading: Reading) -> tuple[Claim, ...
     again counts again. Raises `Unscorable` for a short answer without any."""
     if not reading.facts and len(re.findall(r"\w+", response.answer)) <= ANSWER_WORDS:
         raise Unscorable(NO_CLAIM, "the answer and its question say nothing that can be verified")
+    describes = [unit.label is Label.DESCRIPTIVE for unit in reading.units]
     return tuple(
         Claim(text=fact.text, category=fact.category, unit=fact.unit, span=fact.span, hedged=fact.hedged)
-        for fact in sorted(reading.stated(), key=lambda fact: fact.unit)
-        if reading.describes(fact.unit)
+        for fact in sorted(reading.stated(), key=attrgetter("unit"))
+        if describes[fact.unit]
     )
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from groundwatch.events import Label, SubSentence
+from groundwatch.events import SubSentence
 from groundwatch.reading.words import Span
 
 
@@ -153,6 +153,3 @@ class Reading:
     def stated(self) -> tuple[Fact, ...]:
         """The facts without those that annotators leave out, unless there are no others."""
         return tuple(fact for fact in self.facts if fact.optional <= self.most_optional) or self.facts
-
-    def describes(self, unit: int) -> bool:
-        return self.units[unit].label is Label.DESCRIPTIVE

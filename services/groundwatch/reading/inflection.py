@@ -13,9 +13,10 @@ _PLURAL_ONLY = WORDS["plural_only"]
 _UNCOUNTABLE_S = WORDS["singular_in_s"]
 _PREPOSITION = re.compile(r" (?:of|in|on|at|with|near|behind|from|to|by|for|under|next|between) ")
 _MODALS = frozenset(["can", "could", "will", "would", "may", "might", "must", "should"])
-_BE = frozenset(["is", "are", "was", "were", "be", "been", "being", "am"])
+BE = frozenset(["is", "are", "was", "were", "be", "been", "being", "am"])
 
 
+@lru_cache(maxsize=50_000)
 def head(name: str) -> str:
     """The noun that a name turns on: the last word before a preposition."""
     words = _PREPOSITION.split(name, maxsplit=1)[0].split()
@@ -57,6 +58,7 @@ def is_plural_noun(noun: str) -> bool:
     return noun.lower() in _PLURAL_ONLY or singular_noun(noun).lower() != noun.lower()
 
 
+@lru_cache(maxsize=50_000)
 def is_plural(name: str) -> bool:
     """Whether a name takes a plural verb: by its head, or because it is joined by "and"."""
     return is_plural_noun(head(name)) or " and " in name
@@ -90,7 +92,7 @@ def finite(word: str, *, attributive: bool = False) -> str | None:
     noun counts as that.
     """
     lowered = word.lower()
-    if lowered in _BE or lowered in _MODALS:
+    if lowered in BE or lowered in _MODALS:
         return None
     base = verb_base(lowered)
     if base is None or not lowered.isalpha():
@@ -117,7 +119,7 @@ def is_modal(word: str) -> bool:
 
 
 def is_be(word: str) -> bool:
-    return word.lower() in _BE
+    return word.lower() in BE
 
 
 def base_words(text: str) -> str:

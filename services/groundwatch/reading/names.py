@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from groundwatch.reading.graph import Naming
 from groundwatch.reading.inflection import head, is_plural, with_head
@@ -51,6 +52,7 @@ _WITHOUT_THE = re.compile(
 )
 
 
+@lru_cache(maxsize=50_000)
 def indefinite(name: str) -> str:
     """ "a cat", "an owl", "dogs", "water", "Big Ben"."""
     if _DETERMINED.match(name) or is_plural(name) or head(name).lower() in _MASS or _PROPER.match(name):
@@ -58,6 +60,7 @@ def indefinite(name: str) -> str:
     return ("an " if _VOWEL.match(name) else "a ") + name
 
 
+@lru_cache(maxsize=50_000)
 def the(name: str) -> str:
     """ "the cat", "one cat", "Big Ben"."""
     return name if _WITHOUT_THE.match(name) or _PROPER.match(name) else f"the {name}"

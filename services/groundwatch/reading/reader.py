@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 
 import torch
 from torch import Tensor
@@ -197,7 +198,7 @@ class _Draft:
                     form=FORMS[form] if kind in (Kind.RELATION, Kind.QUALITY) else "*",
                 )
             )
-        return Graph(mentions, sorted(statements, key=lambda statement: statement.span), self.describes)
+        return Graph(mentions, sorted(statements, key=attrgetter("span")), self.describes)
 
     def _polarity(self, mark: Sequence[float]) -> float:
         """How sure it is whether something is denied: in doubt it is better not read than inverted."""
@@ -223,8 +224,8 @@ def _best(scores: Tensor) -> Tensor:
 def _linked(spans: Sequence[Span], scores: Sequence[float]) -> dict[Span, float]:
     """The mentions more likely linked than not, or else the likeliest."""
     linked = {span: score for span, score in zip(spans, scores, strict=True) if score > 0.5}
-    best = max(range(len(spans)), key=lambda at: scores[at])
-    return linked or {spans[best]: scores[best]}
+    best = max(scores)
+    return linked or {spans[scores.index(best)]: best}
 
 
 def _likeliest(passage: Passage, chances: Sequence[Sequence[float]]) -> list[int]:

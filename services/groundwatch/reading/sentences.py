@@ -9,9 +9,9 @@ from dataclasses import replace
 
 from groundwatch.reading.graph import Fact, Graph, Kind, Mention, Naming, Place, Statement, Thing
 from groundwatch.reading.inflection import (
+    BE,
     finite,
     head,
-    is_be,
     is_modal,
     is_plural,
     verb_base,
@@ -37,6 +37,7 @@ _NUMBERS = (
 _SINGLE = frozenset({"one", "1", "a single", "single", "a", "an"})
 _PRONOUNS = WORDS["pronouns"]
 _EMPTY = WORDS["nameless"]
+_ALPHANUMERIC = re.compile(r"[^\W_]")
 _NOBODY = frozenset({"nobody", "no one", "no-one", "nothing"})
 _OPENS_OF = re.compile(
     r"\b(?:on top|in front|to the (?:far )?(?:left|right)|in the (?:middle|cent(?:er|re)|corner|back|front)"
@@ -125,8 +126,9 @@ def predicate(
     """
     words = _DENIAL.sub("", words)
     parts = words.split()
-    while parts and (is_be(parts[0]) or parts[0].lower() == "not"):
-        copular |= is_be(parts.pop(0))
+    while parts and ((first := parts[0].lower()) in BE or first == "not"):
+        copular |= first in BE
+        parts.pop(0)
     plural = is_plural(subject)
     be = ("are" if plural else "is") + (" not" if denied else "")
     if not parts:
@@ -181,11 +183,15 @@ class _Writer:
         )
         # Of several texts on several things each stands on one of them.
         self._several_texts = {subject for subject, count in texts.items() if count > 1}
+        self._own = {span: passage.text(span) for span in graph.mentions}
+        self._bare = {span: bare(own) for span, own in self._own.items()}
+        self._nouns = {span: head(name) for span, name in self._bare.items()}
+        self._places = {span: passage.characters(span) for span in graph.mentions}
         # The first mention by each noun: what is called by the same noun later needs no other name.
         self._first: dict[str, Span] = {}
         for mention in graph.mentions.values():
             if mention.naming is Naming.OWN:
-                self._first.setdefault(head(bare(passage.text(mention.span))), mention.span)
+                self._first.setdefault(self._nouns[mention.span], mention.span)
         self._names: dict[Span, str] = {}
         for span in graph.mentions:
             name = self._name(span)
@@ -198,6 +204,12 @@ class _Writer:
             ):
                 name = with_head(name, plural=True)
             self._names[span] = name
+        self._telling = {span for span, name in self._names.items() if _says_something(name)}
+        self._named = {
+            span
+            for span in self._telling
+            if self._bare[span] not in _PRONOUNS and self._names[span].lower() not in _NOBODY
+        }
 
     def facts(self) -> Iterator[Fact]:
         for mention in self._graph.mentions.values():
@@ -208,9 +220,8 @@ class _Writer:
 
     def things(self) -> Iterator[Thing]:
         for span, mention in sorted(self._graph.mentions.items()):
-            if self._is_named(span):
-                place = self._passage.characters(span)
-                yield Thing(self._names[span], place, self._is_denied(mention), mention.hedged)
+            if span in self._named:
+                yield Thing(self._names[span], self._places[span], self._is_denied(mention), mention.hedged)
 
     def _is_denied(self, mention: Mention) -> bool:
         """A denial that is in doubt is none of what something is surely said about."""
@@ -223,11 +234,6 @@ class _Writer:
             for statement in self._graph.statements
         )
 
-    def _is_named(self, span: Span) -> bool:
-        name = self._names[span]
-        pronoun = bare(self._passage.text(span)) in _PRONOUNS
-        return not pronoun and _says_something(name) and name.lower() not in _NOBODY
-
     def _thing(self, span: Span) -> Place:
         """Where what a mention speaks of is named by words of its own."""
         seen = {span}
@@ -237,11 +243,11 @@ class _Writer:
                 break
             seen.add(other)
             span = other
-        return self._passage.characters(span)
+        return self._places[span]
 
     def _entity(self, mention: Mention) -> Iterator[Fact]:
         name = self._names[mention.span]
-        if not self._is_named(mention.span):
+        if mention.span not in self._named:
             return
         yield Fact(
             text=write(None, name, denied=mention.denied),
@@ -251,7 +257,7 @@ class _Writer:
             hedged=mention.hedged,
             optional=mention.optional,
             confidence=mention.confidence,
-            span=self._passage.characters(mention.span),
+            span=self._places[mention.span],
             thing=self._thing(mention.span),
         )
 
@@ -284,7 +290,7 @@ class _Writer:
                 words += " of"
             elif statement.form == "*" and target[0] <= statement.span[0] and statement.span[1] <= target[1]:
                 words = "in"
-        if not _says_something(name) or (target is not None and not _says_something(target_name)):
+        if subject not in self._telling or (target is not None and target not in self._telling):
             return
         if kind is not Kind.RELATION and (not _says_something(words) or words.lower() in _NEVER_LAST):
             return
@@ -329,7 +335,7 @@ class _Writer:
         words = [word.text.lower() for word in self._passage.words[first : target[0]]]
         qualities = [one.span[0] - first for one in self._graph.statements if first < one.span[0] < target[0]]
         end = min([at for at, word in enumerate(words) if word in _DETERMINERS] + qualities + [len(words)])
-        verb = next((word for word in words[:end] if not is_be(word) and word not in _BETWEEN), "")
+        verb = next((word for word in words[:end] if word not in BE and word not in _BETWEEN), "")
         if verb_base(verb) is None or verb in _NEVER_LAST:
             return None
         return self._passage.text((first, first + end - 1)), target
@@ -345,7 +351,7 @@ class _Writer:
         ]
         while before and (before[-1] in _BETWEEN or before[-1].endswith("ly")):
             before.pop()
-        return bool(before) and (is_be(before[-1]) or before[-1] in _BE_SHORT)
+        return bool(before) and (before[-1] in BE or before[-1] in _BE_SHORT)
 
     def _words(self, statement: Statement) -> str:
         words = self._passage.text(self._closed(statement))
@@ -394,13 +400,13 @@ class _Writer:
     def _named_by(self, span: Span) -> Span | None:
         """The mention that names this one: none names what an earlier one calls by the same noun."""
         mention = self._graph.mentions[span]
-        if mention.naming is Naming.OWN or self._first.get(head(bare(self._passage.text(span))), span) < span:
+        if mention.naming is Naming.OWN or self._first.get(self._nouns[span], span) < span:
             return None
         return mention.other if mention.other in self._graph.mentions else None
 
     def _name(self, span: Span, depth: int = 0) -> str:
         mention = self._graph.mentions[span]
-        own = self._passage.text(span)
+        own = self._own[span]
         before = self._passage.words[span[0] - 1].text.lower() if span[0] else ""
         if own.lower() in ("one", "body") and before == "no":
             own = "No one"
@@ -436,4 +442,4 @@ class _Writer:
 
 
 def _says_something(name: str) -> bool:
-    return any(character.isalnum() for character in name) and name.lower() not in _EMPTY
+    return _ALPHANUMERIC.search(name) is not None and name.lower() not in _EMPTY

@@ -21,6 +21,7 @@ from groundwatch.protocols.faithscore.world import MANNERS
 from groundwatch.protocols.method import Question
 from groundwatch.verification.engines.reference.engine import rule
 from groundwatch.verification.engines.reference.knowledge import knowledge
+from groundwatch.verification.engines.reference.rules import Rules
 
 CASES = cases(__file__)
 NAME = "COCO_val2014_000000000007.png"
@@ -103,7 +104,7 @@ def test_the_world_knows_what_is_true_of_its_scenes() -> None:
             for text in read(" ".join(answer(told, manner) for manner in MANNERS.values())).facts:
                 if " than " in text:
                     continue
-                found = rule(text, knowledge(known)).decision
+                found = rule(text, Rules(knowledge(known))).decision
                 decided += found is not Decision.UNDECIDED
                 true = Decision.SUPPORTED if holds(scene, text) else Decision.REFUTED
                 if found not in (true, Decision.UNDECIDED):

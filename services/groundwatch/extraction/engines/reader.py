@@ -90,14 +90,15 @@ class ReaderEngine(ExtractionEngine):
     def _extract(
         self, responses: Sequence[ResponseRecorded], rules: ExtractionRules
     ) -> list[Extraction | GroundwatchError]:
-        recent = {key: reading for one in responses if (reading := self._recent.get(key := _key(one)))}
-        new = [one for one in {_key(one): one for one in responses}.values() if _key(one) not in recent]
-        self._recent = recent | dict(zip(map(_key, new), self.read(new), strict=True))
+        keys = [(one.prompt, one.answer) for one in responses]
+        recent = {key: reading for key in keys if (reading := self._recent.get(key))}
+        new = {key: one for key, one in zip(keys, responses, strict=True) if key not in recent}
+        self._recent = recent | dict(zip(new, self.read([*new.values()]), strict=True))
         return [
             reading
-            if isinstance(reading := self._recent[_key(one)], GroundwatchError)
+            if isinstance(reading := self._recent[key], GroundwatchError)
             else attempt(partial(_claims, rules, one), reading)
-            for one in responses
+            for key, one in zip(keys, responses, strict=True)
         ]
 
     def read(
@@ -133,11 +134,13 @@ class ReaderEngine(ExtractionEngine):
 
         facts: list[Fact] = []
         things: list[Thing] = []
+        # The sub-sentence that something stands in is the last that begins before it, or the first.
+        unit_at = partial(bisect_right, [unit.start for unit in units])
         for passage, graph in read:
             more, named = sentences.read(passage, graph)
             # "In the background, there is a dog": where it is said of the dog.
-            facts += (replace(fact, unit=_unit_of(units, max(fact.span[0], fact.thing[0]))) for fact in more)
-            things += (replace(thing, unit=_unit_of(units, thing.span[0])) for thing in named)
+            facts += (replace(fact, unit=unit_at(max(fact.span[0], fact.thing[0]), 1) - 1) for fact in more)
+            things += (replace(thing, unit=unit_at(thing.span[0], 1) - 1) for thing in named)
         least = sentences.LEAST_CONFIDENCE
         sure = {(fact.text.lower(), fact.unit): fact for fact in reversed(facts) if fact.confidence >= least}
         doubtful = (fact for fact in facts if sentences.DOUBTFUL <= fact.confidence < least)
@@ -149,10 +152,6 @@ class ReaderEngine(ExtractionEngine):
             most_optional=self._most_optional,
         )
         return replace(reading, units=_label(answer, units, read, {fact.unit for fact in reading.stated()}))
-
-
-def _key(response: ResponseRecorded) -> tuple[str, str]:
-    return response.prompt, response.answer
 
 
 def _from_answer(read: Callable[[ResponseRecorded], Extracted], response: ResponseRecorded) -> Extraction:
@@ -177,11 +176,6 @@ def shipped_reader() -> Reader:
     check_weights(encoder / "model.safetensors")
     with quiet_loading():
         return load_reader(encoder)
-
-
-def _unit_of(units: Sequence[Span], start: int) -> int:
-    """The sub-sentence of a fact: the last that begins before it."""
-    return max(0, bisect_right(units, start, key=lambda unit: unit.start) - 1)
 
 
 def _label(

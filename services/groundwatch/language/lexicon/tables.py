@@ -150,20 +150,15 @@ class Lexicon:
         start = name.rfind(" ", 0, max(name.rfind(" "), 0)) + 1
         if name[start:] in irregular:
             return name[:start] + irregular[name[start:]]
-        before, blank, word = name.rpartition(" ")
-        return before + blank + self._singular(word)
-
-    def _singular(self, word: str) -> str:
-        if word in self.nouns.irregular_plurals:
-            return self.nouns.irregular_plurals[word]
+        word = name[name.rfind(" ") + 1 :]
+        if word in irregular:
+            return name[: len(name) - len(word)] + irregular[word]
         uninflected = word in self.nouns.uninflected or word.endswith(("ss", "us", "is"))
         if uninflected or len(word) < 4 or not word.endswith("s"):
-            return word
+            return name
         if word.endswith("ies") and len(word) > 4:
-            return word[:-3] + "y"
-        if word.endswith(("sses", "shes", "ches", "xes", "zzes")):
-            return word[:-2]
-        return word[:-1]
+            return name[:-3] + "y"
+        return name[:-2] if word.endswith(("sses", "shes", "ches", "xes", "zzes")) else name[:-1]
 
     def concept(self, words: tuple[str, ...]) -> str:
         """The concept that lower-case words name, the last of them being the head."""

@@ -107,7 +107,7 @@ def score_verified(judged: ClaimsVerified, weights: Mapping[str, float] = EQUAL_
         if not 0 <= claim.unit < len(units):
             raise InputError(f"claim {index} names sub-sentence {claim.unit} of {len(units)}")
     facts = [
-        Fact(known_category(claim.category), claim.unit, verdict.decision)
+        Fact(claim.category if claim.category in CATEGORIES else "other", claim.unit, verdict.decision)
         for claim, verdict in zip(claims, judged.verdicts, strict=True)
     ]
     descriptive = [index for index, unit in enumerate(units) if unit.label is Label.DESCRIPTIVE]
@@ -121,10 +121,6 @@ def score_verified(judged: ClaimsVerified, weights: Mapping[str, float] = EQUAL_
     values["entities"] = float(len(entities))
     values["answer_words"] = float(count_words(judged.extracted.response.answer))
     return score
-
-
-def known_category(category: str) -> str:
-    return category if category in CATEGORIES else "other"
 
 
 def _count(facts: Iterable[Fact], units: dict[int, int]) -> dict[str, _Counted]:

@@ -46,12 +46,17 @@ class Connection(Client):
 
     async def subscribe(self, subject: str, *args: Any, **options: Any) -> Subscription:
         """Raises `InvalidName` for a subject that is too long. While not connected, it is opened later."""
-        _check_length(subject, "")
+        self._check(subject, "", connected=False)
         return await super().subscribe(subject, *args, **options)
 
-    def _check(self, subject: str, reply: str) -> None:
-        _check_length(subject, reply)
-        if not (self.is_connected or self.is_closed):
+    def _check(self, subject: str, reply: str, *, connected: bool = True) -> None:
+        length = len(subject.encode()) + len(reply.encode())
+        if length > MAX_SUBJECTS:
+            raise InvalidName(
+                f"'{subject[:32]}…' is a subject of {length:,} bytes, and NATS takes {MAX_SUBJECTS:,}: use "
+                "shorter names"
+            )
+        if connected and not (self.is_connected or self.is_closed):
             raise nats.errors.ConnectionReconnectingError
 
     async def _flush_pending(self, force_flush: bool = False) -> Any:
@@ -124,12 +129,3 @@ class Broker(NatsBroker):
         await connection.connect(**self._connection_kwargs)
         self.config.connect(connection)
         return connection
-
-
-def _check_length(subject: str, reply: str) -> None:
-    length = len(subject.encode()) + len(reply.encode())
-    if length > MAX_SUBJECTS:
-        raise InvalidName(
-            f"'{subject[:32]}…' is a subject of {length:,} bytes, and NATS takes {MAX_SUBJECTS:,}: use "
-            "shorter names"
-        )

@@ -17,7 +17,7 @@ from groundwatch.keys import digest
 from groundwatch.runtime.delivery.bus import Bus, Outgoing, Stored
 from groundwatch.runtime.delivery.outcomes import dead, outgoing, replace_dead, response_of
 from groundwatch.runtime.delivery.streams import Read, read_stream
-from groundwatch.runtime.delivery.superseding import Superseded, header_of
+from groundwatch.runtime.delivery.superseding import Superseded, header_of, named_in
 from groundwatch.runtime.delivery.work import Arrived
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
@@ -122,10 +122,11 @@ class DeadLetters:
         response = response or await self._recorded(address.run, address.key)
         # What the event itself says of its run may be what is wrong with it.
         response = msgspec.structs.replace(response, run=address.run)
+        superseded = named_in(arrived.headers)
         for protocol in protocols:
             outcome = dead(response, protocol, self._stage, error)
             message = outgoing(outcome, key=address.key)
-            if protocol in arrived.superseded:
+            if protocol in superseded:
                 # It was sent again, and one stands for it already.
                 continue
             message = message.carrying({**arrived.trace, HEADER_ORIGIN: arrived.origin})

@@ -258,8 +258,10 @@ def outgoing(outcome: ResponseScored, *, key: str | None = None) -> Outgoing:
 
 def replacing_archived(message: Outgoing) -> Outgoing:
     """An outcome that takes the place of one of the archive alone says so; others are as they are."""
+    if HEADER_SUPERSEDES not in message.headers:
+        return message
     address = parse_subject(message.subject)
-    if HEADER_SUPERSEDES not in message.headers or address is None or address.kind != "outcome":
+    if address is None or address.kind != "outcome":
         return message
     one = named_in(message.headers).get(address.protocol)
     return message.carrying({HEADER_REPLACED: one.reason}) if one is not None else message

@@ -17,12 +17,12 @@ from groundwatch.events import Event
 from groundwatch.keys import digest
 from groundwatch.runtime.delivery.attempts import Attempts
 from groundwatch.runtime.delivery.bus import Outgoing
-from groundwatch.runtime.delivery.superseding import header_of, named_in
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.topology import (
     HEADER_ORIGIN,
     HEADER_PROTOCOLS,
     HEADER_RETRY,
+    HEADER_SUPERSEDES,
     RETRY,
     Address,
     parse_subject,
@@ -94,15 +94,14 @@ class Arrived:
         self.attempts = Attempts()
         self.handled = 0
         self.handled_at = 0.0
-        self.superseded = named_in(self.headers)
-        """Outcomes that its own take the place of, by protocol."""
         self.span: Span | None = None
         self.trace: Mapping[str, str] = {}
 
     @property
     def carried(self) -> dict[str, str]:
-        """Headers of whatever follows from it."""
-        return {**header_of(self.superseded), **self.trace}
+        """Headers of whatever follows from it: also which outcomes its own take the place of."""
+        superseded = self.headers.get(HEADER_SUPERSEDES)
+        return {**({HEADER_SUPERSEDES: superseded} if superseded else {}), **self.trace}
 
     @property
     def key(self) -> str:

@@ -305,12 +305,16 @@ class Metrics:
         if scored.score is None:
             return
         self._labelled(self.score, *scope).observe(scored.score)
+        each = weight(scored.drawn)
         counts = Counted((claim.category, claim.decision) for claim in scored.claims)
         for (category, decision), count in counts.items():
             claims, weighted = self._verdicts(*scope, version, self._category(category))[decision]
             claims.inc(count)
-            weighted.inc(count * weight(scored.drawn))
-        self._facts((scope[1], version, protocol), scored)
+            weighted.inc(count * each)
+        refuted = sum(count for (_, decision), count in counts.items() if decision is Decision.REFUTED)
+        supported = sum(count for (_, decision), count in counts.items() if decision is Decision.SUPPORTED)
+        if refuted + supported:
+            self._moments((model, version, protocol), each * (refuted + supported), each * refuted)
 
     def _labelled(self, metric: M, *labels: str) -> M:
         """`metric.labels(*labels)`."""
@@ -341,7 +345,7 @@ class Metrics:
         found = self.version_of(tags)
         return self._version(found) if found else ""
 
-    def _facts(self, who: tuple[str, str, str], scored: ResponseScored) -> None:
+    def _moments(self, who: tuple[str, str, str], n: float, x: float) -> None:
         """Add a response to the moments from which rules compute a rate and its error.
 
         Facts of one answer are no independent draws. With these sums the variance of a ratio over whole
@@ -349,16 +353,12 @@ class Metrics:
         (Σx² − 2rΣxn + r²Σn²) / (Σn)², where r = Σx / Σn. A response that was judged with probability p
         stands for 1 / p of them, so its n and x are divided by p; `responses` counts those that were judged.
         """
-        refuted = sum(claim.decision is Decision.REFUTED for claim in scored.claims)
-        decided = refuted + sum(claim.decision is Decision.SUPPORTED for claim in scored.claims)
-        if not decided:
-            return
-        each = weight(scored.drawn)
-        n, x = each * decided, each * refuted
-        values = (1, n, x, n * n, x * x, n * x)
+        found: list[Counter] | None = self._series.get(who)
+        if found is None:
+            found = self._series[who] = [self.fact_moments.labels(*who, moment) for moment in MOMENTS]
         # All six at once, zeros too: Prometheus cannot tell the first rise of a series that it never saw.
-        for moment, value in zip(MOMENTS, values, strict=True):
-            self._labelled(self.fact_moments, *who, moment).inc(value)
+        for counter, value in zip(found, (1, n, x, n * n, x * x, n * x), strict=True):
+            counter.inc(value)
 
     def _forget(self, name: str, value: str) -> None:
         """End all series of a label that another value takes the place of."""

@@ -12,6 +12,7 @@ from tests.support.cases import cases
 from groundwatch.events import Decision, KnownFact, Reference
 from groundwatch.verification.engines.reference.engine import Ruling, rule
 from groundwatch.verification.engines.reference.knowledge import Knowledge
+from groundwatch.verification.engines.reference.rules import Rules
 
 CASES = cases(__file__)
 SUPPORTED, REFUTED, UNDECIDED = Decision.SUPPORTED, Decision.REFUTED, Decision.UNDECIDED
@@ -77,7 +78,7 @@ PEOPLE_SAID = Reference(
 
 
 def judged(text: str, reference: Reference) -> Ruling:
-    return rule(text, Knowledge(reference))
+    return rule(text, Rules(Knowledge(reference)))
 
 
 def decisions(texts: Iterable[str], reference: Reference) -> dict[str, str]:

@@ -54,14 +54,13 @@ class Ruling(NamedTuple):
 UNDECIDED = Ruling(Decision.UNDECIDED)
 
 
-def rule(text: str, known: Knowledge) -> Ruling:
+def rule(text: str, rules: Rules) -> Ruling:
     read = statement(text)
-    stated = _stated(read, known)
+    stated = _stated(read, rules.known)
     if stated is not None:
         return stated.negated() if read.negated else stated
     if not read.asserted:
         return UNDECIDED
-    rules = Rules(known)
     for atom in sorted(read.given, key=repr):
         decision, evidence = rules.decide(atom, given=True)
         if decision is Decision.REFUTED:
@@ -86,15 +85,19 @@ def _stated(read: Statement, known: Knowledge) -> Ruling | None:
 
 
 def _asserted(read: Statement, rules: Rules) -> Ruling:
-    together = rules.false_together(read.asserted | read.given)
-    if together:
+    if rules.known.together and (together := rules.false_together(read.asserted | read.given)):
         return Ruling(Decision.REFUTED, together)
-    decided = [Ruling(*rules.decide(atom, beside=read.asserted)) for atom in sorted(read.asserted, key=repr)]
-    for wanted in (Decision.REFUTED, Decision.UNDECIDED):
-        if found := next((ruling for ruling in decided if ruling.decision is wanted), None):
-            return found
-    evidence = dict.fromkeys(ruling.evidence for ruling in decided if ruling.evidence)
-    return Ruling(Decision.SUPPORTED, "; ".join(evidence))
+    undecided: Ruling | None = None
+    supporting: dict[str, None] = {}
+    for atom in sorted(read.asserted, key=repr):
+        ruling = Ruling(*rules.decide(atom, beside=read.asserted))
+        if ruling.decision is Decision.REFUTED:
+            return ruling
+        if ruling.decision is Decision.UNDECIDED:
+            undecided = undecided or ruling
+        elif ruling.evidence:
+            supporting[ruling.evidence] = None
+    return undecided or Ruling(Decision.SUPPORTED, "; ".join(supporting))
 
 
 VERSION = "3"
@@ -125,25 +128,25 @@ def _verify(event: ClaimsExtracted) -> Verification:
     reference = event.response.reference
     if reference is None or reference == Reference(complete=reference.complete):
         raise Unscorable("no_reference", "the response says nothing of what is in its image")
-    known = knowledge(reference)
+    rules = Rules(knowledge(reference))
     verdicts = []
     for claim in event.claims:
         if time.monotonic() > until:
             raise Unscorable("took_too_long", f"its claims take longer than {SECONDS:g} s to judge")
-        ruling = rule(claim.text, known)
-        evidence, triplet = ruling.evidence, triplet_of(claim)
-        if triplet and ruling.decision is Decision.REFUTED:
-            evidence = blame(_wrong_part(triplet, known), evidence)
+        ruling = rule(claim.text, rules)
+        evidence = ruling.evidence
+        if ruling.decision is Decision.REFUTED and (triplet := triplet_of(claim)):
+            evidence = blame(_wrong_part(triplet, rules), evidence)
         verdicts.append(Verdict(decision=ruling.decision, evidence=evidence))
     return Verification(verdicts=tuple(verdicts))
 
 
-def _wrong_part(triplet: Triplet, known: Knowledge) -> Part:
+def _wrong_part(triplet: Triplet, rules: Rules) -> Part:
     """The first of a refuted triplet's objects that is not in the image, else its relation (section 3.1)."""
     parts: tuple[tuple[Part, str], ...] = (("object1", triplet[0]), ("object2", triplet[2]))
     absent = (
         part
         for part, name in parts
-        if rule(f"There is {with_article(name)}.", known).decision is Decision.REFUTED
+        if rule(f"There is {with_article(name)}.", rules).decision is Decision.REFUTED
     )
     return next(absent, "relation")

@@ -44,7 +44,7 @@ class Knowledge:
         self.relations: dict[str, list[tuple[Relates, str]]] = defaultdict(list)
         self.pairs: set[tuple[str, str]] = set()
         self.false: dict[str, list[tuple[Atom, str]]] = defaultdict(list)
-        self._together: list[tuple[frozenset[Atom], str]] = []
+        self.together: list[tuple[frozenset[Atom], str]] = []
         self.texts: dict[str, set[tuple[bool, str]]] = defaultdict(set)
         self.shapes: dict[frozenset[Atom], set[tuple[bool, str]]] = defaultdict(set)
         self.bags: dict[frozenset[str], set[tuple[bool, str]]] = defaultdict(set)
@@ -63,19 +63,17 @@ class Knowledge:
 
     def _index_together(self) -> dict[str, list[int]]:
         """The places of false facts of several atoms, each by the thing of an atom that fewest speak of."""
-        facts = Counter(thing for parts, _ in self._together for thing in set(map(about, parts)))
+        facts = Counter(thing for parts, _ in self.together for thing in set(map(about, parts)))
         found: dict[str, list[int]] = defaultdict(list)
-        for place, (parts, _) in enumerate(self._together):
+        for place, (parts, _) in enumerate(self.together):
             found[min(map(about, parts), key=lambda thing: (facts[thing], thing))].append(place)
         return found
 
     def false_together(self, atoms: Iterable[Atom]) -> list[tuple[frozenset[Atom], str]]:
         """False facts of several atoms that a claim of these atoms may say, in order."""
-        if not self._together:
-            return []
         things = {thing for atom in atoms for thing in self._wider(about(atom))}
         places = {place for thing in things for place in self._by_rarest.get(thing, ())}
-        return [self._together[place] for place in sorted(places)]
+        return [self.together[place] for place in sorted(places)]
 
     def _read_facts(self, reference: Reference) -> list[tuple[Statement, bool, str]]:
         facts = []
@@ -132,11 +130,10 @@ class Knowledge:
         if len(left) == 1:
             self.false[about(left[0])].append((left[0], evidence))
         elif left:
-            self._together.append((frozenset(left), evidence))
+            self.together.append((frozenset(left), evidence))
 
     def denials(self, atom: Atom) -> list[tuple[Atom, str]]:
-        concepts = self._wider(about(atom)) if self.false else ()
-        return [false for concept in concepts for false in self.false.get(concept, ())]
+        return [false for concept in self._wider(about(atom)) for false in self.false.get(concept, ())]
 
     def _certain(self, atom: Atom) -> bool:
         if isinstance(atom, Exists):

@@ -25,8 +25,15 @@ class Rules:
 
         `given`: the claim takes it for granted; `beside`: what the claim asserts with it.
         """
-        supported = self._supports(atom)
-        denied = self._denied(atom)
+        if isinstance(atom, Exists):
+            supported = self._exists(atom.concept)
+        elif isinstance(atom, Has):
+            supported = self._has(atom)
+        elif isinstance(atom, Number):
+            supported = supporting_number(atom, self.known)
+        else:
+            supported = self._related(atom)
+        denied = self._denied(atom) if self.known.false else None
         if supported is not None:
             return _OPEN if denied else (Decision.SUPPORTED, supported)
         if denied is not None:
@@ -48,15 +55,6 @@ class Rules:
             if all(any(same_claim(atom, part, self.lexicon) for atom in said) for part in parts):
                 return evidence
         return None
-
-    def _supports(self, atom: Atom) -> str | None:
-        if isinstance(atom, Exists):
-            return self._exists(atom.concept)
-        if isinstance(atom, Has):
-            return self._has(atom)
-        if isinstance(atom, Number):
-            return supporting_number(atom, self.known)
-        return self._related(atom)
 
     def _denied(self, atom: Atom) -> str | None:
         denials = self.known.denials(atom)
