@@ -1,4 +1,4 @@
-"""When certificates end, read without a library for certificates."""
+"""When certificates end."""
 
 from __future__ import annotations
 
@@ -10,20 +10,17 @@ import trustme
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
-from hypothesis import given
-from hypothesis import strategies as st
 
-from groundwatch.runtime.telemetry.certificates import end_of, show_end
+from groundwatch.runtime.telemetry.certificates import show_end
 from groundwatch.runtime.telemetry.metrics import Metrics
 
 KEY = ec.generate_private_key(ec.SECP256R1())
-YEARS = st.datetimes(datetime.datetime(1951, 1, 1), datetime.datetime(9998, 1, 1))
 
 
-def certificate(end: datetime.datetime, name: str = "a") -> x509.Certificate:
-    who = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+def certificate(end: datetime.datetime) -> x509.Certificate:
+    who = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "a")])
     return (
         x509.CertificateBuilder()
         .subject_name(who)
@@ -34,25 +31,6 @@ def certificate(end: datetime.datetime, name: str = "a") -> x509.Certificate:
         .not_valid_after(end)
         .sign(KEY, SHA256())
     )
-
-
-@given(end=YEARS, name=st.text("ab", min_size=1, max_size=60))
-def test_the_end_is_what_the_certificate_says(end: datetime.datetime, name: str) -> None:
-    made = certificate(end, name)
-    assert end_of(made.public_bytes(Encoding.DER)) == made.not_valid_after_utc
-
-
-@given(data=st.binary(max_size=80))
-def test_what_is_no_certificate_is_refused(data: bytes) -> None:
-    with pytest.raises(ValueError):
-        end_of(data)
-
-
-@given(cut=st.integers(0, 399))
-def test_half_a_certificate_is_refused(cut: int) -> None:
-    whole = certificate(datetime.datetime(2030, 1, 1), "a" * 60).public_bytes(Encoding.DER)
-    with pytest.raises(ValueError):
-        end_of(whole[:cut])
 
 
 def test_of_a_chain_the_first_to_end_counts(tmp_path: Path) -> None:
@@ -75,3 +53,25 @@ def test_a_real_authoritys_certificate(tmp_path: Path) -> None:
     show_end(metrics, "gateway.grpc.tls_cert", str(file))
     ends = x509.load_pem_x509_certificate(file.read_bytes()).not_valid_after_utc
     assert metrics.certificate_end.collect()[0].samples[0].value == ends.timestamp()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "-----BEGIN CERTIFICATE-----\nbm9uZQ==\n-----END CERTIFICATE-----\n", "\xff nothing"],
+)
+def test_a_file_without_a_certificate_shows_none(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "server.crt"
+    file.write_text(text, "latin-1")
+    metrics = Metrics()
+    show_end(metrics, "nats.tls_cert", str(file))
+    assert not metrics.certificate_end.collect()[0].samples
+
+
+def test_a_key_and_words_around_certificates_are_passed_over(tmp_path: Path) -> None:
+    end = datetime.datetime(2031, 5, 4, tzinfo=datetime.UTC)
+    key = KEY.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    file = tmp_path / "both.pem"
+    file.write_bytes(key + "Für gateway.example\n".encode() + certificate(end).public_bytes(Encoding.PEM))
+    metrics = Metrics()
+    show_end(metrics, "nats.tls_cert", str(file))
+    assert metrics.certificate_end.collect()[0].samples[0].value == end.timestamp()

@@ -355,7 +355,6 @@ class Intake:
         if isinstance(waiting, Refused):
             return waiting
         name, subject = ready.response.id, ready.outgoing.subject
-        stream = stream_of(ready.stream, subject)
         try:
             if await waiting is Stored.NEW:
                 return Recorded(id=name, status="recorded")
@@ -363,6 +362,7 @@ class Intake:
             return _unconfirmed(ready, error)
         except TransientError as error:
             return _unavailable(name, error)
+        stream = stream_of(ready.stream, subject)
         try:
             try:
                 existing = await self._bus.js.get_last_msg(stream, subject)

@@ -346,10 +346,11 @@ def digest_of(said: msgspec.Struct) -> str:
 
 def recorded(response: ResponseRecorded, said_digest: str = "") -> Outgoing:
     """The response on its way into the stream; `said_digest` where it is not of the response itself."""
+    key = response.key
     return Outgoing(
-        subject=subject_of("recorded", response.run, response.key),
+        subject=subject_of("recorded", response.run, key),
         payload=ENCODER.encode(response),
-        message_id=(response.key, "recorded"),
+        message_id=(key, "recorded"),
         headers={
             HEADER_PROTOCOLS: ",".join(response.protocols),
             HEADER_DIGEST: said_digest or digest_of(response),

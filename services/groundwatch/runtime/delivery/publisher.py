@@ -164,7 +164,7 @@ class StorageHealth:
 
     def pausing(self, subject: str) -> str:
         """Why it is not worth waiting for an event of this kind now; empty when it is."""
-        failure = self._failures.get(_kind(subject))
+        failure = self._failures.get(_kind(subject)) if self._failures else None
         if failure is None or failure.at_limit or time.monotonic() - failure.at > PAUSE_SECONDS:
             return ""
         return _told(_kind(subject), failure)
