@@ -110,6 +110,7 @@ class Window:
         preparing = self._intake.prepare(response, submission.left_out or (), submission.declined)
         ready = await outcome_of(preparing)
         if not isinstance(ready, Ready):
+            self._give_up(ready)
             return None, ready
         return ready, await self._intake.send(ready)
 
@@ -168,12 +169,16 @@ class Window:
             self._intake.count(ended)
         if tenant:
             self._core.ended(ended, tenant)
+        self._give_up(ended)
+        self._tell(number, ended)
+
+    def _give_up(self, ended: Recorded | Refused) -> None:
+        """Take nothing more behind one that could not be recorded: every further one would wait for a timeout
+        of its own."""
         if isinstance(ended, Refused) and ended.reason in ("unavailable", "unconfirmed"):
-            # Every further one would wait for a timeout of its own.
             self.given_up = self.given_up or Refused(
                 reason="unavailable", message=f"not recorded: one before it was {ended.reason}"
             )
-        self._tell(number, ended)
 
 
 MAX_ERRORS = 100
