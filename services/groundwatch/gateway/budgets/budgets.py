@@ -10,10 +10,9 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
-import nats.js.errors
 
 from groundwatch.errors import UNDECODED, TransientError
 from groundwatch.events import LIVE, Drawn, OutcomeKind, ResponseRecorded, ResponseScored
@@ -31,16 +30,14 @@ from groundwatch.gateway.budgets.rules import (
     total,
 )
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.streams import FAULTS, follow_stream
+from groundwatch.runtime.delivery.streams import follow_stream
 from groundwatch.runtime.services.tasks import SupervisedTask, cancelled, until_set
 from groundwatch.runtime.settings.gateway import SamplingRule
+from groundwatch.runtime.stores.buckets import Bucket
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.statistics.sampling import pace, uniform
 from groundwatch.topology import BUDGETS_BUCKET, number_in
-
-if TYPE_CHECKING:
-    from nats.js.kv import KeyValue
 
 LEASES = 50
 """A lease is about so small a part of the limit."""
@@ -66,7 +63,7 @@ class LeasedCounter:
     limit, whoever dies: a lease that is not given back is lost until its window ends, and no more than that.
     """
 
-    def __init__(self, key: str, period: int, store: KeyValue, limit: Callable[[], Limit]) -> None:
+    def __init__(self, key: str, period: int, store: Bucket, limit: Callable[[], Limit]) -> None:
         self.key = key
         self._period = period
         self._store = store
@@ -187,29 +184,15 @@ class LeasedCounter:
 
     async def _put(self, new: Count) -> bool:
         """Write if nobody has written since; what was written is then known, by whomever."""
-        try:
-            revision = await self._store.update(self.key, msgspec.json.encode(new), self._revision)
-        except nats.js.errors.KeyWrongLastSequenceError:
-            await self._look()
-            return False
-        except FAULTS as error:
-            # Whether it was written is not known. Nothing is held of it, so at worst it is lost.
-            raise TransientError(f"cannot count in {self.key}: {error!r}") from error
+        # Where an error leaves open whether it was written, nothing is held of it: at worst it is lost.
+        revision = await self._store.put(self.key, msgspec.json.encode(new), self._revision)
         if revision > self._revision:
             self._shared, self._revision = new, revision
-        return True
-
-    async def _look(self) -> None:
-        try:
-            entry = await self._store.get(self.key)
-        except nats.js.errors.KeyNotFoundError as error:
-            # Removed: what stands there is the mark of the removal, with its revision.
-            gone = error.entry
-            self._shared, self._revision = Count(), (gone.revision if gone is not None else 0) or 0
-            return
-        except FAULTS as error:
-            raise TransientError(f"cannot read {self.key}: {error!r}") from error
-        self._shared, self._revision = read_count(entry.value or b""), entry.revision or 0
+        if not revision:
+            found = await self._store.get(self.key)
+            self._shared = read_count(found.data if found is not None else b"")
+            self._revision = found.revision if found is not None else 0
+        return bool(revision)
 
 
 TICK_SECONDS = 1.0
@@ -227,7 +210,7 @@ Key = tuple[str, str, str]
 class BudgetState:
     """One budget with its counters and what was spent of it."""
 
-    def __init__(self, name: str, budget: Budget, store: KeyValue, of: Budgets) -> None:
+    def __init__(self, name: str, budget: Budget, store: Bucket, of: Budgets) -> None:
         self.name = name
         self.budget = budget
         self.by_partition: dict[int, Spent] = {}
@@ -304,7 +287,7 @@ class Budgets:
         self.clock = clock
         self._bus = bus
         self._metrics = metrics
-        self._store: KeyValue | None = None
+        self._store = Bucket(bus, BUDGETS_BUCKET, nameless=True)
         self._raw: dict[str, tuple[bytes, int]] = {}
         self._states: dict[str, BudgetState] = {}
         self._scopes: dict[Key, BudgetState | None] = {}
@@ -398,7 +381,7 @@ class Budgets:
             async for batch in following:
                 for read in batch.messages:
                     try:
-                        await self._learn(read.subject.removeprefix(PREFIX), read.data, read.sequence)
+                        self._learn(read.subject.removeprefix(PREFIX), read.data, read.sequence)
                     except UNDECODED as error:
                         logger.error("budgets.unreadable", key=read.subject, error=str(error))
                 if batch.pending == 0:
@@ -409,11 +392,9 @@ class Budgets:
             for name in list(self._states):
                 self._set(name, None)
 
-    async def _learn(self, key: str, data: bytes, sequence: int) -> None:
+    def _learn(self, key: str, data: bytes, sequence: int) -> None:
         self._raw[key] = (data, sequence)
         kind, _, name = key.partition(".")
-        if self._store is None:
-            self._store = await self._bus.js.key_value(BUDGETS_BUCKET)
         if kind == "rule":
             self._set(name, msgspec.json.decode(data, type=Budget) if data else None)
         elif (state := self._states.get(name)) is not None:
@@ -442,7 +423,6 @@ class Budgets:
                 self._returning.add(task)
                 task.add_done_callback(self._returning.discard)
         if budget is not None and state is None:
-            assert self._store is not None
             state = self._states[name] = BudgetState(name, budget, self._store, self)
             kinds = {key.partition(".")[0] for key in self._raw if key.partition(".")[2] == name}
             for kind in kinds:
@@ -477,37 +457,29 @@ class Budgets:
 
         Whether what had been spent here is written, or more; not when another gateway wrote in between.
         """
-        written = [
-            await self._write_one(state, partition, spent)
-            for partition, spent in [*state.by_partition.items()]
-        ]
-        return all(written)
-
-    async def _write_one(self, state: BudgetState, partition: int, spent: Spent) -> bool:
-        assert self._store is not None
-        key = spent_key(state.name, partition)
+        written = False
         try:
-            try:
-                entry = await self._store.get(key)
-            except nats.js.errors.KeyNotFoundError:
-                if not partition or state.name not in self._states:
-                    raise
-                # The partition came after the budget.
-                await self._store.create(key, msgspec.json.encode(spent))
+            parts = [*state.by_partition.items()]
+            written = all([await self._write_one(state.name, *part) for part in parts])
+        finally:
+            state.changed |= not written
+        return written
+
+    async def _write_one(self, name: str, partition: int, spent: Spent) -> bool:
+        key = spent_key(name, partition)
+        found = await self._store.get(key)
+        if found is None or not found.data:
+            if not partition or name not in self._states:
+                # Removed by somebody, and the budget with it: that will be heard of.
                 return True
-            written = msgspec.json.decode(entry.value or b"{}", type=Spent)
-            if written.sequence < spent.sequence:
-                await self._store.update(key, msgspec.json.encode(spent), entry.revision)
+            # The partition came after the budget.
+            written = Spent()
+        else:
+            written = msgspec.json.decode(found.data, type=Spent)
+        if written.sequence >= spent.sequence:
             return True
-        except nats.js.errors.KeyNotFoundError:
-            # Removed by somebody, and the budget with it: that will be heard of.
-            return True
-        except nats.js.errors.KeyWrongLastSequenceError:
-            state.changed = True
-            return False
-        except FAULTS as error:
-            state.changed = True
-            raise TransientError(f"cannot write {key}: {error!r}") from error
+        revision = found.revision if found is not None else 0
+        return bool(await self._store.put(key, msgspec.json.encode(spent), revision))
 
     async def _tried(self, work: Coroutine[Any, Any, object]) -> None:
         """Faults are told once until it works again; meanwhile nothing is leased, so nothing goes over."""

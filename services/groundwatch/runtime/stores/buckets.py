@@ -32,11 +32,15 @@ class Document(msgspec.Struct, frozen=True):
 
 
 class Bucket:
-    """A key-value bucket. Everything raises `Unavailable` when the server does not answer."""
+    """A key-value bucket. Everything raises `Unavailable` when the server does not answer.
 
-    def __init__(self, bus: Bus, name: str) -> None:
+    With `nameless`, its values are about nobody: what is replaced is left to the server.
+    """
+
+    def __init__(self, bus: Bus, name: str, *, nameless: bool = False) -> None:
         self._bus = bus
         self._name = name
+        self._nameless = nameless
         self._stream = f"KV_{name}"
         self._opened: KeyValue | None = None
 
@@ -60,7 +64,7 @@ class Bucket:
                 written = await bucket.update(key, data, revision)
             except nats.js.errors.KeyWrongLastSequenceError:
                 return 0
-        if revision:
+        if revision and not self._nameless:
             # What stays of it for now goes with the key.
             with contextlib.suppress(*FAULTS):
                 await overwrite(self._bus.js, self._stream, (revision,))
