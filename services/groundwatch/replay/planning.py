@@ -5,8 +5,8 @@ import heapq
 import time
 from collections import Counter
 from collections.abc import Sequence
-from itertools import chain, pairwise
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import msgspec
 import nats.errors
@@ -25,7 +25,7 @@ from groundwatch.protocols.base import Stage
 from groundwatch.replay.spec import Spec
 from groundwatch.replay.writing import Choosing, Item
 from groundwatch.runtime.delivery.history import History
-from groundwatch.runtime.delivery.partitioned import JoinedHistory
+from groundwatch.runtime.delivery.partitioned import JoinedHistory, last_before
 from groundwatch.runtime.delivery.streams import SKIPPED, position_of
 from groundwatch.times import shown_moment
 from groundwatch.topology import HEADER_OUTCOME, OUTCOMES, RESPONSES, run_subjects
@@ -53,12 +53,11 @@ class Stretch(msgspec.Struct, frozen=True):
         return JoinedHistory(history, self.parts) if self.parts else history.of_one_partition
 
 
-def numbered(behind: Sequence[int], last: Sequence[int]) -> Stretch:
-    """What came behind some sequences of the partitions, up to others."""
-    if len(last) == 1:
-        return Stretch(behind[0] + 1, last[0])
-    parts = tuple((before + 1, until) for before, until in zip(behind, last, strict=True))
-    return Stretch(1, sum(until - first + 1 for first, until in parts), parts)
+def joined(parts: Sequence[tuple[int, int]]) -> Stretch:
+    """The stretches of all partitions as one."""
+    if len(parts) == 1:
+        return Stretch(*parts[0])
+    return Stretch(1, sum(max(0, last - first + 1) for first, last in parts), tuple(parts))
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,18 +104,16 @@ async def find_stretch(history: History, spec: Spec) -> Stretch:
 
     Raises `UsageError` when retention has removed a part of the range that was asked for.
     """
-    if history.partitions == 1:
-        return await _find_in(history, spec, spec.stream, spec.subjects)
-    found = [
-        await _find_in(history.of_one_partition, spec, stream, *subjects_in([spec.subjects], partition))
-        for partition, stream in enumerate(streams_of_kind(spec.stream, history.partitions))
-    ]
-    parts = tuple((one.first, one.last) for one in found)
-    return Stretch(1, sum(max(0, last - first + 1) for first, last in parts), parts)
+    return joined(
+        [
+            await _find_in(history.of_one_partition, spec, stream, *subjects_in([spec.subjects], partition))
+            for partition, stream in enumerate(streams_of_kind(spec.stream, history.partitions))
+        ]
+    )
 
 
-async def _find_in(history: History, spec: Spec, stream: str, subjects: str) -> Stretch:
-    """The same in one stream."""
+async def _find_in(history: History, spec: Spec, stream: str, subjects: str) -> tuple[int, int]:
+    """The first and last sequence in one stream; the last is below the first where there is nothing."""
     try:
         first, last = await history.first_sequence(stream), (await position_of(history.js, stream)).last
     except nats.js.errors.NotFoundError as error:
@@ -126,10 +123,10 @@ async def _find_in(history: History, spec: Spec, stream: str, subjects: str) -> 
     if first > last:
         if last > SKIPPED and spec.since and not spec.allow_gap:
             raise _gone(spec, "nothing is left of it")
-        return Stretch(first, first - 1)
+        return first, first - 1
     oldest = await history.next(stream, subjects, first)
     if oldest is None:
-        return Stretch(first, first - 1)
+        return first, first - 1
     cut = first > SKIPPED + 1
     newest = await history.last(stream, subjects)
     # Where the newest one has just gone, the stream's own end is as good.
@@ -139,37 +136,83 @@ async def _find_in(history: History, spec: Spec, stream: str, subjects: str) -> 
     if spec.stream == RESPONSES:
         # Every event comes after the moment that it says it was recorded at.
         if spec.since:
-            first = await _search(history, stream, subjects, spec.since, first, last)
+            first = max(first, await last_before(history, stream, spec.since) + 1)
         if spec.until and spec.until + LATE < time.time():
-            last = await _search(history, stream, subjects, spec.until + LATE, first, last) - 1
-    return Stretch(first, last)
+            last = min(last, await last_before(history, stream, spec.until + LATE))
+    return first, last
 
 
 async def plan(history: History, spec: Spec, stretch: Stretch) -> tuple[Plan, Spec]:
     """Read the stretch once and count; the spec comes back with the bound that makes its sample exact."""
     choosing = Choosing(msgspec.structs.replace(spec, below=0))
-    hashes: dict[str, int] = {}
-    counted = _Counted()
-    lowest: list[int] = []
+    pairs: list[_Pair] = []
+    read = chains = 0
     reading = stretch.of(history).batches(
         spec.stream, subjects=(spec.subjects,), start_sequence=stretch.first, last_sequence=stretch.last
     )
     try:
         async for messages in reading:
             chosen = choosing.choose(messages)
-            counted.read += chosen.events
-            counted.chains += chosen.chains
-            for item in chosen.items:
-                counted.add(item)
-                if spec.sample:
-                    hashes[item.key] = choosing.selection.hash(item.key)
+            read, chains = read + chosen.events, chains + chosen.chains
+            pairs += map(_pair, chosen.items)
     except TransientError as error:
         raise UsageError(f"the server went away while counting ({error}): try again") from error
-    if spec.sample and len(hashes) > spec.sample:
-        lowest = heapq.nsmallest(spec.sample + 1, hashes.values())
-        spec = msgspec.structs.replace(spec, below=lowest[-1])
-        counted.keep({key for key, number in hashes.items() if number < spec.below})
-    return counted.plan(spec, await measure(history, spec)), spec
+    keys = {pair.key for pair in pairs}
+    if spec.sample and len(keys) > spec.sample:
+        hashes = {key: choosing.selection.hash(key) for key in keys}
+        spec = msgspec.structs.replace(spec, below=heapq.nsmallest(spec.sample + 1, hashes.values())[-1])
+        pairs = [pair for pair in pairs if hashes[pair.key] < spec.below]
+    cost = await measure(history, spec)
+    spent = sum((pair.spent for pair in pairs), Usage())
+    declined = sum(pair.declined for pair in pairs)
+    judged = len(pairs) - declined
+
+    def expected(what: str, digits: int | None = None) -> Any:
+        """What the outcomes take, less what they took before the stage that the replay begins at."""
+        if spec.stage == Stage.SCORING:
+            return 0
+        if not cost.outcomes:
+            return None
+        each = getattr(cost.usage, what) / cost.outcomes
+        return round(max(0.0, each * judged - getattr(spent, what)), digits)
+
+    counted = Plan(
+        run=spec.run,
+        source=spec.source,
+        stage=spec.stage,
+        read=read,
+        responses=len({pair.key for pair in pairs}),
+        pairs=len(pairs),
+        declined=declined,
+        judged=judged,
+        chains=chains,
+        by_protocol=dict(Counter(pair.protocol for pair in pairs)),
+        first=min((pair.recorded_at for pair in pairs), default=0.0),
+        last=max((pair.recorded_at for pair in pairs), default=0.0),
+        measured_on=cost.outcomes,
+        calls=expected("calls"),
+        input_tokens=expected("input_tokens"),
+        output_tokens=expected("output_tokens"),
+        cost=expected("cost", 6),
+        seconds=round(cost.seconds * judged, 1) if cost.outcomes else None,
+    )
+    return counted, spec
+
+
+class _Pair(NamedTuple):
+    """A response and a protocol; `spent` is what its events took before the stage that is begun at."""
+
+    key: str
+    protocol: str
+    recorded_at: float
+    declined: bool
+    spent: Usage
+
+
+def _pair(item: Item) -> _Pair:
+    spent = item.event.usage if isinstance(item.event, ClaimsExtracted) else Usage()
+    declined = item.protocol in item.response.declined
+    return _Pair(item.key, item.protocol, item.response.recorded_at, declined, spent)
 
 
 async def measure(history: History, spec: Spec) -> Cost:
@@ -196,78 +239,16 @@ async def measure(history: History, spec: Spec) -> Cost:
     if not count:
         return Cost()
     # Pauses without traffic say nothing of how long a judgement takes.
-    gaps = sorted(after - before for before, after in pairwise(_in_order(times, history)))
+    gaps = sorted(after - before for before, after in pairwise(sorted(times)))
     busy = gaps[: max(1, len(gaps) * 9 // 10)]
-    return Cost(outcomes=count, usage=usage, seconds=max(0.0, sum(busy) / len(busy)) if busy else 0.0)
+    return Cost(outcomes=count, usage=usage, seconds=sum(busy) / len(busy) if busy else 0.0)
 
 
 async def _newest(history: History, most: int) -> Stretch:
     """About so many of the newest outcomes, of each partition its share."""
-    if history.partitions == 1:
-        last = (await position_of(history.js, OUTCOMES)).last
-        return Stretch(max(1, last - most), last)
     streams = streams_of_kind(OUTCOMES, history.partitions)
     lasts = [(await position_of(history.js, stream)).last for stream in streams]
-    parts = tuple((max(1, last - most // len(streams)), last) for last in lasts)
-    return Stretch(1, sum(last - first + 1 for first, last in parts), parts)
-
-
-class _Counted:
-    def __init__(self) -> None:
-        self.read = self.chains = 0
-        self._items: dict[str, list[tuple[str, float, bool, Usage]]] = {}
-
-    def add(self, item: Item) -> None:
-        spent = item.event.usage if isinstance(item.event, ClaimsExtracted) else Usage()
-        declined = item.protocol in item.response.declined
-        told = (item.protocol, item.response.recorded_at, declined, spent)
-        self._items.setdefault(item.key, []).append(told)
-
-    def keep(self, keys: set[str]) -> None:
-        self._items = {key: items for key, items in self._items.items() if key in keys}
-
-    def plan(self, spec: Spec, cost: Cost) -> Plan:
-        pairs = list(chain.from_iterable(self._items.values()))
-        by_protocol = Counter(protocol for protocol, *_ in pairs)
-        declined = sum(was_declined for _, _, was_declined, _ in pairs)
-        spent = sum((usage for *_, usage in pairs), Usage())
-        times = [recorded_at for _, recorded_at, *_ in pairs]
-        judged = len(times) - declined
-
-        def expected(what: str, digits: int | None = None) -> Any:
-            """What the outcomes take, less what they took before the stage that the replay begins at."""
-            if spec.stage == Stage.SCORING:
-                return 0
-            if not cost.outcomes:
-                return None
-            each = getattr(cost.usage, what) / cost.outcomes
-            return round(max(0.0, each * judged - getattr(spent, what)), digits)
-
-        return Plan(
-            run=spec.run,
-            source=spec.source,
-            stage=spec.stage,
-            read=self.read,
-            responses=len(self._items),
-            pairs=len(times),
-            declined=declined,
-            judged=judged,
-            chains=self.chains,
-            by_protocol=dict(by_protocol),
-            first=min(times, default=0.0),
-            last=max(times, default=0.0),
-            measured_on=cost.outcomes,
-            calls=expected("calls"),
-            input_tokens=expected("input_tokens"),
-            output_tokens=expected("output_tokens"),
-            cost=expected("cost", 6),
-            seconds=round(cost.seconds * judged, 1) if cost.outcomes else None,
-        )
-
-
-def _in_order(times: list[float], history: History) -> list[float]:
-    """Partitions are read one after the other."""
-    return sorted(times) if history.partitions > 1 else times
+    return joined([(max(1, last - most // len(streams)), last) for last in lasts])
 
 
 def _gone(spec: Spec, why: str) -> UsageError:
@@ -277,16 +258,3 @@ def _gone(spec: Spec, why: str) -> UsageError:
         "since",
         "allow_gap",
     )
-
-
-async def _search(history: History, stream: str, subjects: str, moment: float, first: int, last: int) -> int:
-    """The first sequence of an event that came at `moment` or later; behind `last` where there is none."""
-    low, high = first, last + 1
-    while low < high:
-        middle = (low + high) // 2
-        found = await history.next(stream, subjects, middle)
-        if found is None or found.time >= moment:
-            high = middle
-        else:
-            low = found.sequence + 1
-    return low

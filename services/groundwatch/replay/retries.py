@@ -6,19 +6,20 @@ one says why, and is replaced by compare-and-set when the judge has recovered, a
 
 import time
 from collections import Counter
+from collections.abc import AsyncIterator, Mapping
 
 import msgspec
 
 from groundwatch import topology
 from groundwatch.errors import UsageError
-from groundwatch.events import REPLACEABLE, ResponseScored, Usage
+from groundwatch.events import REPLACEABLE, OutcomeKind, Usage
 from groundwatch.keys import partition_of
 from groundwatch.protocols.base import Stage
-from groundwatch.replay.pipeline import Pair, Pipeline
+from groundwatch.replay.pipeline import Pipeline
 from groundwatch.replay.results import AT_ONCE, look_up
-from groundwatch.replay.runs import Run, Runs, judged_by
+from groundwatch.replay.runs import Counts, Run, Runs, judged_by
 from groundwatch.replay.spec import Spec
-from groundwatch.replay.writing import Choosing
+from groundwatch.replay.writing import Choosing, Item
 from groundwatch.runtime.delivery.bus import Bus, Stored
 from groundwatch.runtime.delivery.history import History
 from groundwatch.runtime.delivery.outcomes import outgoing, replace_dead
@@ -27,6 +28,8 @@ from groundwatch.topology.partitions import subjects_in
 
 LOOKED_AT = 1_000
 """Outcomes with faults whose words are read, at most."""
+
+KINDS = tuple(kind.value for kind in OutcomeKind)
 
 LONGEST = 200
 """Characters of a fault's words by which faults are told apart."""
@@ -71,92 +74,74 @@ async def retry(bus: Bus, settings: Settings, name: str) -> Retried:
             f"groundwatch replay pause {name}"
         )
     waiting = await _faulty(bus.history, name)
+    stage = Stage(run.spec.stage)
     pipeline = Pipeline.of_run(run.spec, settings, bus)
-    again = _Again(bus, run, pipeline)
+    became: Counter[str] = Counter()
+    usage = Usage()
     try:
         for start in range(0, len(waiting), AT_ONCE):
-            await again.judge(waiting[start : start + AT_ONCE])
+            items = await _items(bus.history, run, waiting[start : start + AT_ONCE], became)
+            for protocol in {item.protocol for item in items}:
+                judged_by(run, protocol, await pipeline.judges(protocol, stage))
+            await pipeline.judge(stage, items)
+            for item in items:
+                usage += item.outcome.usage
+                if item.outcome.reason in REPLACEABLE:
+                    became["faulty"] += 1
+                elif await replace_dead(bus, outgoing(item.outcome)) is Stored.NEW:
+                    became[item.outcome.outcome.value] += 1
     finally:
         await pipeline.close()
-        counted = await _counted(bus.history, name)
-        await runs.change(name, lambda run: _recounted(run, counted, again.usage))
-    became = {what: again.became[what] for what in ("scored", "unscored", "faulty", "gone")}
-    return Retried(run=name, found=len(waiting), usage=again.usage, **became)
+        # As the stream has them: right after a crash too.
+        counts = Counts()
+        async for _, headers in _outcomes(bus.history, name):
+            if (kind := headers.get(topology.HEADER_OUTCOME)) in KINDS:
+                counts.note(kind, headers.get(topology.HEADER_REASON, ""))
+        await runs.change(name, lambda run: _recounted(run, counts, usage))
+    what = {name: became[name] for name in ("scored", "unscored", "faulty", "gone")}
+    return Retried(run=name, found=len(waiting), usage=usage, **what)
 
 
-class _Again:
-    def __init__(self, bus: Bus, run: Run, pipeline: Pipeline) -> None:
-        self._bus = bus
-        self._run = run
-        self._pipeline = pipeline
-        # Chosen they were already, by what the spec says of responses and samples.
-        anything = Spec(run=run.name, source=run.spec.source, stage=run.spec.stage)
-        self._choosing = Choosing(anything)
-        self.became: Counter[str] = Counter()
-        self.usage = Usage()
-
-    async def judge(self, addresses: list[topology.Address]) -> None:
-        """Judge these and put their outcomes in the place of the faults."""
-        spec = self._run.spec
-        recorded = spec.stage == Stage.EXTRACTION
-        places = [one.key if recorded else f"{one.protocol}.{one.key}" for one in addresses]
-        filters = [subjects_in([spec.subjects], partition_of(one.key))[0] for one in addresses]
-        subjects = [one.replace(">", place) for one, place in zip(filters, places, strict=True)]
-        messages = await self._bus.history.last_of_each(spec.stream, subjects)
-        waiting: list[Pair] = []
-        for address, message in zip(addresses, messages, strict=True):
-            items = self._choosing.choose([message]).items if message is not None else []
-            mine = [item for item in items if item.protocol == address.protocol and not item.broken]
-            if not mine:
-                self.became["faulty" if message is not None else "gone"] += 1
-            waiting += mine
-        stage = Stage(spec.stage)
-        for name in {pair.protocol for pair in waiting}:
-            judged_by(self._run, name, await self._pipeline.judges(name, stage))
-        await self._pipeline.judge(stage, waiting)
-        for pair in waiting:
-            await self._put(pair.outcome)
-
-    async def _put(self, outcome: ResponseScored) -> None:
-        self.usage += outcome.usage
-        if outcome.reason in REPLACEABLE:
-            self.became["faulty"] += 1
-        elif await replace_dead(self._bus, outgoing(outcome)) is Stored.NEW:
-            self.became[outcome.outcome.value] += 1
+async def _items(
+    history: History, run: Run, addresses: list[topology.Address], became: Counter[str]
+) -> list[Item]:
+    """What is to be judged again; what cannot be is counted."""
+    recorded = run.spec.stage == Stage.EXTRACTION
+    places = [one.key if recorded else f"{one.protocol}.{one.key}" for one in addresses]
+    filters = [subjects_in([run.spec.subjects], partition_of(one.key))[0] for one in addresses]
+    subjects = [one.replace(">", place) for one, place in zip(filters, places, strict=True)]
+    # Chosen they were already, by what the spec says of responses and samples.
+    choosing = Choosing(Spec(run=run.name, source=run.spec.source, stage=run.spec.stage))
+    items = []
+    for address, message in zip(
+        addresses, await history.last_of_each(run.spec.stream, subjects), strict=True
+    ):
+        chosen = choosing.choose([message]).items if message is not None else []
+        mine = [item for item in chosen if item.protocol == address.protocol and not item.broken]
+        if not mine:
+            became["faulty" if message is not None else "gone"] += 1
+        items += mine
+    return items
 
 
 async def _faulty(history: History, run: str) -> list[topology.Address]:
     """Where a run has an outcome that only stands for a fault."""
-    found = []
-    async for read in history.read(
-        topology.OUTCOMES, subjects=(topology.run_subjects("outcome", run),), headers_only=True
-    ):
-        address = topology.parse_subject(read.subject)
-        if address is not None and read.headers.get(topology.HEADER_REASON) in REPLACEABLE:
-            found.append(address)
-    return found
+    return [
+        address
+        async for address, headers in _outcomes(history, run)
+        if headers.get(topology.HEADER_REASON) in REPLACEABLE
+    ]
 
 
-async def _counted(history: History, run: str) -> Counter[str]:
-    """Outcomes by kind, and by kind and reason, as the stream has them: right after a crash too."""
-    found: Counter[str] = Counter()
-    async for read in history.read(
-        topology.OUTCOMES, subjects=(topology.run_subjects("outcome", run),), headers_only=True
-    ):
-        kind, reason = read.headers.get(topology.HEADER_OUTCOME, ""), read.headers.get(topology.HEADER_REASON)
-        found[kind] += 1
-        if reason:
-            found[f"{kind}: {reason}"] += 1
-    return found
+async def _outcomes(history: History, run: str) -> AsyncIterator[tuple[topology.Address, Mapping[str, str]]]:
+    """The addresses and headers of a run's outcomes."""
+    subjects = (topology.run_subjects("outcome", run),)
+    async for read in history.read(topology.OUTCOMES, subjects=subjects, headers_only=True):
+        if (address := topology.parse_subject(read.subject)) is not None:
+            yield address, read.headers
 
 
-def _recounted(run: Run, counted: Counter[str], usage: Usage) -> Run:
-    counts = msgspec.structs.replace(
-        run.counts,
-        scored=counted["scored"],
-        unscored=counted["unscored"],
-        declined=counted["declined"],
-        reasons={name: number for name, number in counted.items() if ": " in name},
-        usage=run.counts.usage + usage,
-    )
+def _recounted(run: Run, counts: Counts, usage: Usage) -> Run:
+    rest = {what: getattr(run.counts, what) for what in ("events", "responses", "repeated")}
+    counts = msgspec.structs.replace(counts, usage=run.counts.usage + usage, **rest)
     return msgspec.structs.replace(run, counts=counts)

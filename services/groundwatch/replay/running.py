@@ -56,11 +56,9 @@ async def begin(bus: Bus, settings: Settings, spec: Spec) -> Run:
 
 async def run_over(history: History, spec: Spec, stretch: Stretch) -> Run:
     """A run over this stretch, with the bound that makes its sample exact."""
-    total = 0
     if spec.sample:
-        counted, spec = await plan(history, spec, stretch)
-        total = counted.pairs
-    return new_run(spec, first=stretch.first, last=stretch.last, parts=stretch.parts, total=total)
+        _, spec = await plan(history, spec, stretch)
+    return new_run(spec, first=stretch.first, last=stretch.last, parts=stretch.parts)
 
 
 async def work(bus: Bus, settings: Settings, run: Run, *, on_progress: Progress | None = None) -> Run:

@@ -66,13 +66,17 @@ class Counts(msgspec.Struct, kw_only=True, omit_defaults=True):
     def outcomes(self) -> int:
         return self.scored + self.unscored + self.declined
 
-    def add(self, found: ResponseScored, *, repeated: bool = False) -> None:
-        """Count one outcome."""
-        kind, reason, usage = found.outcome.value, found.reason, found.usage
+    def note(self, kind: str, reason: str) -> None:
+        """Count one outcome of a kind, without what it took."""
         setattr(self, kind, getattr(self, kind) + 1)
-        self.repeated += repeated
         if reason:
             self.reasons[f"{kind}: {reason}"] = self.reasons.get(f"{kind}: {reason}", 0) + 1
+
+    def add(self, outcome: ResponseScored, *, repeated: bool = False) -> None:
+        """Count one outcome."""
+        self.note(outcome.outcome.value, outcome.reason)
+        self.repeated += repeated
+        usage = outcome.usage
         if usage.calls or usage.cost or usage.input_tokens or usage.cached:
             self.usage += usage
 
@@ -141,7 +145,6 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     counts: Counts = msgspec.field(default_factory=Counts)
     judges: dict[str, str] = {}
     reason: str = ""
-    total: int = 0
     created_at: float = 0.0
     updated_at: float = 0.0
     finished_at: float = 0.0
@@ -273,7 +276,6 @@ def new_run(
     first: int,
     last: int,
     parts: tuple[tuple[int, int], ...] = (),
-    total: int = 0,
     status: Status = "running",
 ) -> Run:
     size = max(LEAST_PAGE, min(PAGE, -(-(last - first + 1) // PAGES)))
@@ -285,7 +287,6 @@ def new_run(
         last=last,
         next=first,
         page=size,
-        total=total,
         parts=parts,
     )
 

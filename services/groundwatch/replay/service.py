@@ -11,7 +11,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -21,7 +21,7 @@ from groundwatch.errors import UNDECODED, GroundwatchError, TransientError
 from groundwatch.events import DEAD_LETTER
 from groundwatch.gateway.replays import OVER, Replay, Wanted
 from groundwatch.replay import running
-from groundwatch.replay.planning import numbered
+from groundwatch.replay.planning import joined
 from groundwatch.replay.results import changed
 from groundwatch.replay.runs import DECODER, Run, Runs
 from groundwatch.replay.spec import Spec
@@ -44,6 +44,7 @@ from groundwatch.topology import OUTCOMES, REPLAY, RUNS_BUCKET
 from groundwatch.topology.partitions import streams_of_kind
 
 LOOK_SECONDS = 1.0
+GAUGES_SECONDS = 5.0
 
 GRACE_SECONDS = 5.0
 """A run that somebody has just begun is theirs: their judges take a moment to load."""
@@ -70,22 +71,18 @@ class ReplayService:
         self._settings = settings
         self._bus = bus
         self._metrics = metrics
-        self._board = Board(bus)
+        self._looking = RunGauges(bus, metrics.replay, seconds=LOOK_SECONDS, then=self._seen)
         self._working: dict[str, tuple[Replayer, asyncio.Task[None]]] = {}
         self._unable: dict[str, float] = {}
-        self._stopped = asyncio.Event()
-        self._task = SupervisedTask("replay-service", self._watch)
-        self._problem = ""
 
     async def start(self) -> None:
         """Begin to look for runs. Raises `UsageError` where nothing is provisioned."""
         self._runs = await Runs.open(self._bus.js)
-        self._task.start()
+        self._looking.start()
 
     async def drain(self, timeout: float) -> None:
         """Finish what is in hand and let go of all runs: others go on with them, or we do, later."""
-        self._stopped.set()
-        await self._task.finish()
+        await self._looking.stop()
         for replayer, _ in self._working.values():
             replayer.stop()
         tasks = [task for _, task in self._working.values()]
@@ -96,30 +93,15 @@ class ReplayService:
             await asyncio.gather(*late, return_exceptions=True)
 
     def problems(self) -> list[str]:
-        found = self._bus.problems()
-        if self._task.problem:
-            found.append(self._task.problem)
-        if self._problem:
-            found.append(self._problem)
-        return [f"{self.name}: {why}" for why in found]
+        found = [*self._bus.problems(), self._looking.problem, self._looking.trouble]
+        return [f"{self.name}: {why}" for why in found if why]
 
-    async def _watch(self) -> None:
-        while not self._stopped.is_set():
-            try:
-                runs = await self._board.look()
-                self._problem = ""
-            except PASSING as error:
-                if not self._problem:
-                    logger.warning("replay.cannot_look", error=repr(error))
-                self._problem = f"cannot look for runs: {error!r}"
-            else:
-                show(runs, self._metrics.replay, time.time())
-                for run in reversed(runs):
-                    if self._waits(run):
-                        self._take_up(run)
-                for name, (replayer, _) in self._working.items():
-                    self._metrics.replay.working(name, waited=replayer.throttle.waited)
-            await until_set(self._stopped, LOOK_SECONDS)
+    def _seen(self, runs: list[Run]) -> None:
+        for run in reversed(runs):
+            if self._waits(run):
+                self._take_up(run)
+        for name, (replayer, _) in self._working.items():
+            self._metrics.replay.working(name, waited=replayer.throttle.waited)
 
     def _waits(self, run: Run) -> bool:
         """Whether it is ours to work at. Runs of other protocols' settings wait: a process has one set."""
@@ -190,7 +172,7 @@ class ReplayService:
             try:
                 now = [int((await self._bus.js.stream_info(one)).state.last_seq) for one in streams]
                 if last is not None and now != last:
-                    stretch = numbered(last, now)
+                    stretch = joined([(before + 1, to) for before, to in zip(last, now, strict=True)])
                     found = await changed(
                         stretch.of(self._bus.history),
                         run.spec.source,
@@ -354,7 +336,6 @@ def replay_of(run: Run) -> Replay:
 
 
 STREAM = f"KV_{RUNS_BUCKET}"
-GAUGES_SECONDS = 5.0
 
 ENDED_SECONDS = 120.0
 """How long a run that is over still has series of its own, so that its last numbers are scraped."""
@@ -452,43 +433,42 @@ def _show(run: Run, now_in: str, metrics: ReplayMetrics, now: float) -> None:
         metrics.left.labels(run.name).set(left)
 
 
-class RunGauges:
-    """Tells Prometheus of all runs, from a process that is there when nobody replays."""
+class RunGauges(SupervisedTask):
+    """Looks at all runs every few seconds and tells Prometheus of them; `then` is told too. In a process that
+    is there when nobody replays."""
 
-    def __init__(self, bus: Bus, metrics: ReplayMetrics) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        metrics: ReplayMetrics,
+        *,
+        seconds: float = GAUGES_SECONDS,
+        then: Callable[[list[Run]], None] = lambda _: None,
+    ) -> None:
+        super().__init__("replay-gauges", self._watch)
         self._board = Board(bus)
         self._metrics = metrics
-        self._stopped = asyncio.Event()
-        self._task = SupervisedTask("replay-gauges", self._watch)
-
-    def start(self) -> None:
-        self._task.start()
-
-    async def stop(self) -> None:
-        # Told and not cancelled: a cancellation can be lost in nats-py while it waits for an answer.
-        self._stopped.set()
-        await self._task.finish()
-
-    @property
-    def problem(self) -> str:
-        """Why nobody looks; empty while somebody does."""
-        return self._task.problem
+        self._seconds = seconds
+        self._then = then
+        self.trouble = ""
+        """Why nothing could be seen the last time; empty where it could."""
 
     async def look(self) -> None:
         """Once. Raises what NATS raises."""
-        show(await self._board.look(), self._metrics, time.time())
+        runs = await self._board.look()
+        show(runs, self._metrics, time.time())
+        self._then(runs)
 
     async def _watch(self) -> None:
-        blind = False
-        while not self._stopped.is_set():
+        while True:
             try:
                 await self.look()
-                blind = False
+                self.trouble = ""
             except PASSING as error:
-                if not blind:
-                    logger.warning("replay.gauges", error=repr(error))
-                blind = True
+                if not self.trouble:
+                    logger.warning("replay.cannot_look", error=repr(error))
+                self.trouble = f"cannot look for runs: {error!r}"
                 # Numbers that nobody has seen for a while are worse than none.
                 self._metrics.keep(())
                 self._metrics.runs.clear()
-            await until_set(self._stopped, GAUGES_SECONDS)
+            await asyncio.sleep(self._seconds)
