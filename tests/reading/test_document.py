@@ -49,6 +49,8 @@ def kinds(answer: str) -> list[str]:
         '<details type="reasoning" done="true"><summary>Thought for 5 s</summary>\n> A horse?\n</details>\n'
         "A dog lies here.",
         '<tool_call>{"name": "zoom", "arguments": {"label": "a horse"}}</tool_call>A dog lies here.',
+        '{"reasoning": "A horse, or is it \\"one\\"?", "answer": "A dog lies here."}',
+        '```json\n{"Thought_Process": ["A horse?", "No."],\n "Final Answer": "A dog lies here."\n}\n```',
         "Hmm, I need to count. Wait, let me look again.\n\nSo I should say what I see.\n\nA dog lies here.",
     ],
 )
@@ -76,6 +78,15 @@ def test_an_answer_that_only_reasons_is_silent(answer: str) -> None:
 def test_reasoning_that_is_cut_off_is_so(answer: str) -> None:
     assert read_document(answer).cut
     assert not read_document(f"<think>A horse?</think>{answer.rpartition('>')[2]}").cut
+
+
+def test_of_an_answer_in_json_the_value_is_spoken() -> None:
+    assert words('{"answer": "B"}') == "B"
+    assert words('Here it is:\n```json\n{"answer": 3}\n```') == "Here it is: 3"
+    document = read_document('{"thinking": "A horse {", "answer": "red", "things": [{"name": "sofa"}]}')
+    assert "".join(document.text.split()) == '{"thinking":"","answer":"red","things":[{"name":"sofa"}]}'
+    for answer in ('{"answer": "red", "answer": ', '{"name": "dog"}', '{"reasoning": "There is a dog."}'):
+        assert read_document(answer).text == answer
 
 
 def test_what_speaks_of_thoughts_is_the_answer() -> None:

@@ -60,13 +60,20 @@ def test_options_stand_in_one_line_or_in_many(prompt: str) -> None:
     }
 
 
-@pytest.mark.parametrize("reply", ["$B$", "   {B} .", "The answer is $ {B}$.", "**B**", "(B) a cat"])
+@pytest.mark.parametrize(
+    "reply",
+    [
+        *("$B$", "   {B} .", "The answer is $ {B}$.", "**B**", "(B) a cat", "The correct option is B."),
+        *('{"answer": "B", "explanation": "It purrs."}', '{"confidence": 0.9, "choice": "(B) a cat"}'),
+        *("The answer is: **B**", "Correct answer: B", "My final answer is (B).", "[B]", "B\n\nIt purrs."),
+    ],
+)
 def test_a_choice_is_seen_however_latex_wraps_it(reply: str) -> None:
     [passage] = passages("Which is it?\nA. a dog\nB. a cat", reply)
     assert " ".join(word.text for word in passage.words[: passage.split]) == "Which is it ? a cat"
 
 
-@pytest.mark.parametrize("reply", ["A dog.", "$5", "B side of a record", "A $5 note"])
+@pytest.mark.parametrize("reply", ["A dog.", "$5", "B side of a record", "A $5 note", '{"name": "B"}'])
 def test_what_begins_with_a_letter_is_no_choice(reply: str) -> None:
     [passage] = passages("Which is it?\nA. a dog\nB. a cat", reply)
     assert "dog" in [word.text for word in passage.words[: passage.split]]

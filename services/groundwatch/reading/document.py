@@ -6,6 +6,7 @@ length, so that every place in it is a place in the answer. Takes time linear in
 
 from __future__ import annotations
 
+import json
 import re
 from bisect import bisect_left
 from collections import Counter
@@ -127,6 +128,11 @@ _WITHDRAWN = (
     r"|(?<=\])\((?:https?:|mailto:|\.{0,2}/)[^()\n]{0,400}+\)"
 )
 
+_JSON = json.JSONDecoder()
+_OBJECT = re.compile(r"^[ \t]{0,20}+(?:`{3,40}+\w*+\s{1,20}+)?+\{", re.MULTILINE)
+_KEY = re.compile(r'\s{0,40}+,?+\s{0,40}+"([^"\\\n]{1,80}+)"\s{0,40}+:\s{0,40}+')
+_OBJECT_ENDS = re.compile(r"\s{0,40}+\}(?:\s{0,20}+`{3,40}+)?+")
+
 _ALOUD = re.compile(
     r"\W{0,4}+(?:(?:okay|ok|alright|all right|hmm+|so|well|right|got it|first)\b[,.!]?+\s{0,3}+)*+"
     r"(?:the user|we need to|we are asked|i need to|i have to|i should|i'm asked|my task is"
@@ -152,6 +158,7 @@ def read_document(answer: str) -> Document:
     document = document.without(
         LeftOut(start=start, end=end, kind=LeftOutKind.REASONING) for start, end in reasoning
     )
+    document = document.without(_keys(document.text, patterns))
     document = document.without(
         LeftOut(start=start, end=end, kind=LeftOutKind.CODE)
         for start, end in _programs(document.text, patterns.programs)
@@ -271,9 +278,9 @@ def _patterns() -> _Patterns:
         begins=begins,
         reasoning=re.compile(rf"(?=[{re.escape(begins)}])(?:{reasoning}|{_CHANNEL.pattern})", re.IGNORECASE),
         ends={begin.lower(): end.lower() for begin, end in marks.reasoning},
-        thoughts=re.compile(rf"\W{{0,8}}+(?:{'|'.join(marks.thoughts)})\b[*_ ]{{0,4}}+[:\n]", re.IGNORECASE),
+        thoughts=re.compile(rf"\W{{0,8}}+({'|'.join(marks.thoughts)})\b[*_ ]{{0,4}}+[:\n]", re.IGNORECASE),
         answers=re.compile(
-            rf"^\W{{0,8}}+(?:(?:the|my) )?+(?:final )?+(?:{'|'.join(marks.answers)})\b(?: is)?+"
+            rf"^\W{{0,8}}+(?:(?:the|my) )?+((?:final )?(?:{'|'.join(marks.answers)}))\b(?: is)?+"
             r"[*_ ]{0,4}+[:\n][*_\s]{0,8}+",
             re.IGNORECASE | re.MULTILINE,
         ),
@@ -346,6 +353,48 @@ def _aloud(answer: str, patterns: _Patterns) -> tuple[list[tuple[int, int]], boo
         # An answer in one piece, with a word or two to itself: it ends as an answer does.
         return [], False
     return [(0, len(answer))], True
+
+
+def _keys(text: str, patterns: _Patterns) -> Iterator[LeftOut]:
+    """What is not the answer of an answer in JSON: reasoning under a key of its own, and all around the value
+    where nothing else stands in the object."""
+    begin = _OBJECT.search(text)
+    fields, end = _fields(text, begin.end()) if begin else ([], 0)
+    reasoning, said, other = [], [], False
+    for key, start, stop in fields:
+        inner = (start + 1, stop - 1) if text[start] in '"[{' else (start, stop)
+        if patterns.thoughts.fullmatch(f"{key}:"):
+            reasoning.append(inner)
+        elif patterns.answers.fullmatch(f"{key}:") and text[start] not in "[{":
+            said.append(inner)
+        else:
+            other = True
+    if begin is None or not said:
+        return
+    alone = len(said) == 1 and not other
+    at = begin.start()
+    for start, stop in sorted(reasoning + said if alone else reasoning):
+        if alone:
+            yield LeftOut(start=at, end=start, kind=LeftOutKind.MARK)
+        if (start, stop) not in said:
+            yield LeftOut(start=start, end=stop, kind=LeftOutKind.REASONING)
+        at = stop
+    if alone:
+        yield LeftOut(start=at, end=end, kind=LeftOutKind.MARK)
+
+
+def _fields(text: str, at: int) -> tuple[list[tuple[str, int, int]], int]:
+    """Of the object that opens before `at` each key in plain words and where its value stands, and where the
+    object ends, with the fence behind it; nothing of what is no object of JSON."""
+    fields = []
+    while key := _KEY.match(text, at):
+        try:
+            _, at = _JSON.raw_decode(text, key.end())
+        except (ValueError, RecursionError):
+            return [], 0
+        fields.append((re.sub(r"[_-]", " ", key[1]), key.end(), at))
+    end = _OBJECT_ENDS.match(text, at)
+    return (fields, end.end()) if end else ([], 0)
 
 
 def _programs(text: str, names: frozenset[str]) -> Iterator[tuple[int, int]]:

@@ -21,7 +21,7 @@ from groundwatch.reading.inflection import (
 from groundwatch.reading.names import ARTICLE, bare, compose, indefinite, the
 from groundwatch.reading.replies import apply_reply
 from groundwatch.reading.word_lists import WORDS
-from groundwatch.reading.words import Passage, Span
+from groundwatch.reading.words import Passage, Span, chooses_nothing
 
 LEAST_CONFIDENCE = 0.6
 """Facts that the reader is less sure of are left out; chosen on the project's own gold."""
@@ -212,6 +212,12 @@ class _Writer:
         }
 
     def facts(self) -> Iterator[Fact]:
+        if chooses_nothing(self._passage.prompt, self._passage.answer.strip()):
+            # "B" may be what is written there; what is asked about it is not said.
+            for statement in self._graph.statements:
+                if statement.kind in (Kind.TEXT, Kind.VALUE) and statement.span[0] >= self._passage.split:
+                    yield from self._stated(statement)
+            return
         for mention in self._graph.mentions.values():
             if mention.entity:
                 yield from self._entity(mention)

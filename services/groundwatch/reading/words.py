@@ -25,7 +25,12 @@ _MARK = re.compile(r"(?:^|(?<=\s))\(?([A-H])[.):]\s*+|\n", re.IGNORECASE)
 """What begins an option, or ends one: its letter, or the end of a line."""
 
 _CHOICE = re.compile(
-    r"\s*+(?:the )?(?:correct |best )?(?:answer|option)?(?: is)?:?[\s*$({]*+([A-H])\)?(?:[.):*$}]|\s*$)", re.I
+    r"\s*+(?:(?:the|my) )?(?:final |correct |best )?(?:answer|option|choice)?(?: is)?:?"
+    r"[\s*$({\[]*+([A-H])\)?(?:[.):*$}\]]|\s*(?:\n|$))",
+    re.I,
+)
+_KEYED_CHOICE = re.compile(
+    r'"(?:final[_ ])?(?:answer|option|choice)"\s{0,9}+:\s{0,9}+"\(?([A-H])(?:[.):]|")', re.I
 )
 _MARKUP = re.compile(r"[*`]{1,3}|(?<!\w)_+|_+(?!\w)")
 
@@ -114,11 +119,23 @@ def _windows(words: list[Word]) -> Iterator[list[Word]]:
         yield words[start:]
 
 
-def _prompt_words(prompt: str, reply: str) -> list[Word]:
+def chooses_nothing(prompt: str, reply: str) -> bool:
+    """Whether a reply is the letter of an option that the prompt does not offer, nor asks for a letter."""
     choice = _CHOICE.match(reply)
-    options = _options(prompt) if choice else []
+    if choice is None or any(map(str.isalnum, reply[choice.end() :])):
+        return False
+    return not _offers(prompt) and re.search(r"\bletters?\b", prompt, re.I) is None
+
+
+def _offers(prompt: str) -> list[tuple[str, int, int, int]]:
+    options = _options(prompt)
     letters = "".join(letter for letter, *_ in options)
-    if choice and len(options) > 1 and "ABCDEFGH".startswith(letters):
+    return options if len(options) > 1 and "ABCDEFGH".startswith(letters) else []
+
+
+def _prompt_words(prompt: str, reply: str) -> list[Word]:
+    choice = _CHOICE.match(reply) or (_KEYED_CHOICE.search(reply) if reply.startswith(("{", "`")) else None)
+    if choice and (options := _offers(prompt)):
         # What stands behind them says how to answer, or nothing.
         prompt = prompt[: options[-1][3]]
         for letter, start, text, end in options:

@@ -23,6 +23,7 @@ from groundwatch.miniature.language import PROMPTS, answer, holds
 from groundwatch.miniature.world import scenes
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import NO_CLAIM
+from groundwatch.reading.document import read_document
 from groundwatch.reading.graph import Reading
 from groundwatch.runtime.settings import ExtractionSettings
 
@@ -99,6 +100,20 @@ async def test_a_reply_without_a_claim_is_unscored(engine: ReaderEngine) -> None
     (end,) = await engine.extract([ResponseRecorded(id="r", model="m", prompt="", answer="Hmm.")], FAITHSCORE)
     assert isinstance(end, Unscorable)
     assert end.reason == NO_CLAIM
+
+
+async def test_a_letter_that_chooses_nothing_claims_nothing(engine: ReaderEngine) -> None:
+    asked = [
+        ("Which animal is on the sofa?", "B"),
+        ("Who is in the picture?", "(B)"),
+        ("What is the man holding?", "Answer: C."),
+        ("Which color is it?", read_document('{"answer": "A"}').text),
+    ]
+    responses = [ResponseRecorded(id="r", model="m", prompt=one, answer=reply) for one, reply in asked]
+    ends = await engine.extract(responses, FAITHSCORE)
+    assert [end.reason for end in ends if isinstance(end, Unscorable)] == [NO_CLAIM] * len(asked)
+    assert await claims(engine, "B", "Which letter is on the cap?")
+    assert await claims(engine, "B", "Which animal is on the sofa?\nA. a cat\nB. a dog")
 
 
 @pytest.mark.parametrize("piece", ["$", "and ", "- a dog\n", "| a | b |\n", '"('])
