@@ -53,7 +53,6 @@ from groundwatch.runtime.settings import (
     Settings,
     StageSettings,
 )
-from groundwatch.runtime.settings.reading import judging_sections
 from groundwatch.system.services import make_service, metrics_for
 from groundwatch.topology import DAY, EXTRACTED, JUDGED, OUTCOMES, RESPONSES
 from sizing import USABLE, Needs, load_of, needs
@@ -346,7 +345,7 @@ class Course:
     async def replay(self, which: str) -> None:
         ids = tuple(f"{which}-{number}" for number in range(self.ends))
         began = time.monotonic()
-        spec = Spec(run=f"again-{which}", ids=ids, settings=judging_sections(self.settings))
+        spec = Spec(run=f"again-{which}", ids=ids)
         run = await work(self.bus, self.settings, await begin(self.bus, self.settings, spec))
         seconds = time.monotonic() - began
         found = await changed(self.bus.history, LIVE, run.name)

@@ -38,7 +38,6 @@ from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.delivery.streams import read_batches
 from groundwatch.runtime.local.servers import NatsServer
 from groundwatch.runtime.settings import ExtractionSettings, NatsSettings, Settings, StageSettings
-from groundwatch.runtime.settings.reading import judging_sections
 from groundwatch.topology import RESPONSES
 
 SUBJECTS = "gw.recorded.live.>"
@@ -92,7 +91,7 @@ async def replay_round(settings: Settings, server: psutil.Process, name: str) ->
     """One replay of everything, over a connection of its own."""
     bus = Bus(settings.nats, name="replay")
     await bus.connect()
-    run = await begin(bus, settings, Spec(run=name, settings=judging_sections(settings)))
+    run = await begin(bus, settings, Spec(run=name))
     replayer = Replayer(bus, await Runs.open(bus.js), settings, run)
     clock = Round(server)
     run = await replayer.work()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,9 +9,6 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from groundwatch.addresses import concealed, shown_address, without_secrets
-from groundwatch.models.settings import ChatSettings
-from groundwatch.runtime.settings import Settings, StageSettings
-from groundwatch.runtime.settings.reading import recorded_sections, with_run
 from groundwatch.runtime.telemetry.logs import configure, logger
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.runtime.telemetry.server import telemetry_routes
@@ -77,14 +72,3 @@ def test_readiness():
     routes = telemetry_routes(Metrics(), lambda: [f"no server at nats://u:{SECRET}@h:1"])
     told = TestClient(Starlette(routes=routes)).get("/readyz")
     assert told.json()["problems"] == ["no server at nats://…@h:1"]
-
-
-def test_a_runs_record_holds_no_password_and_its_worker_finds_it_again():
-    llm = ChatSettings(base_url=f"https://u:{SECRET}@llm.example/v1", model="m", api_key_env="lower_key")
-    settings = Settings(verification=StageSettings(engine="llm", llm=llm))
-    recorded = recorded_sections(settings)
-    assert SECRET not in json.dumps(recorded)
-    assert with_run(settings, recorded).verification.llm == llm
-    # Runs of before, which hold addresses as they were.
-    old = recorded | {"verification": settings.verification.model_dump(mode="json")}
-    assert with_run(settings, old).verification.llm == llm

@@ -32,7 +32,6 @@ from groundwatch.runtime.settings import (
     StageSettings,
 )
 from groundwatch.runtime.settings.gateway import IntakeSettings
-from groundwatch.runtime.settings.reading import judging_sections
 from groundwatch.runtime.stores.images import ImageStore, check_image
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.scoring.service import ScoringService
@@ -113,7 +112,7 @@ async def judged(bus: Bus) -> None:
 
 
 async def replay(bus: Bus, settings: Settings, name: str, **spec: Any) -> Run:
-    wanted = Spec(**({"run": name, "settings": judging_sections(settings)} | spec))
+    wanted = Spec(**({"run": name} | spec))
     run = await begin(bus, settings, wanted)
     replayer = Replayer(bus, await Runs.open(bus.js), settings, run)
     return await replayer.work()

@@ -27,7 +27,7 @@ from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.runtime.settings import ExtractionSettings, RetrySettings, Settings, StageSettings
 from groundwatch.runtime.settings.gateway import IntakeSettings
-from groundwatch.runtime.settings.reading import judging_sections, with_file
+from groundwatch.runtime.settings.reading import with_file
 from groundwatch.runtime.stores.images import ImageStore, check_image
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.scoring.service import ScoringService
@@ -160,7 +160,7 @@ async def test_a_replay_names_a_judge_for_all_that_it_can_serve_or_for_one(
             path = tmp_path / "judges.toml"
             path.write_text(f"[{section}]\n{engine}")
             judging = with_file(settings, path)
-            run = await begin(bus, judging, Spec(run=name, settings=judging_sections(judging)))
+            run = await begin(bus, judging, Spec(run=name))
             run = await Replayer(bus, await Runs.open(bus.js), judging, run).work()
             assert run.status == "done"
             judges = check(await outcomes(bus, name), 6, "visual")
@@ -208,7 +208,7 @@ async def test_a_replay_by_a_cascade_asks_each_judge_about_what_is_left_and_nobo
             ("again", "supported_above = 0.8", set(), {("1", "visual", "decided"): 4.0}),
         ):
             judging = with_file(settings, cascade(server, bounds, tmp_path / "judges.toml"))
-            begun = await begin(bus, judging, Spec(run=run, settings=judging_sections(judging)))
+            begun = await begin(bus, judging, Spec(run=run))
             metrics = Metrics()
             await Replayer(bus, await Runs.open(bus.js), judging, begun, metrics=metrics).work()
             found = await outcomes(bus, run)

@@ -31,7 +31,6 @@ from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.runtime.services.run import running
 from groundwatch.runtime.settings import ArchiveSettings, ExtractionSettings, Settings, StageSettings
 from groundwatch.runtime.settings.gateway import GatewaySettings
-from groundwatch.runtime.settings.reading import judging_sections
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.system.connecting import connected
 from groundwatch.system.services import make_service
@@ -143,7 +142,7 @@ async def test_everybody_does_their_own_work(
             async with serving_as(server, settings, REPLAY) as replaying:
                 worker = replaying[REPLAY]
                 spec = Spec(run="served", source="typed", stage="verification")
-                spec = msgspec.structs.replace(spec, settings=judging_sections(settings))
+                spec = msgspec.structs.replace(spec)
                 await begin(worker._bus, settings, spec)
 
                 async def over() -> bool:

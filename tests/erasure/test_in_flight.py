@@ -27,7 +27,6 @@ from groundwatch.replay.worker import Replayer
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.runtime.settings import RetentionSettings
-from groundwatch.runtime.settings.reading import judging_sections
 from groundwatch.runtime.stores.cache import keys_of, scope_of
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import CACHE_BUCKET
@@ -113,7 +112,7 @@ async def test_what_is_being_replayed_goes_with_the_next_round(
     for message in await reading.fetch(len(responses), timeout=5):
         await message.ack_sync()
     settings = settings_of(slow_judge, "ok:0.2")
-    run = await begin(bus, settings, Spec(run="again", settings=judging_sections(settings)))
+    run = await begin(bus, settings, Spec(run="again"))
 
     async def at_once(_: Any) -> None:
         return None

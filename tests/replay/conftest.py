@@ -16,7 +16,6 @@ from groundwatch.replay.worker import Replayer
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, wait_acks
 from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.runtime.settings import ExtractionSettings, RetrySettings, Settings, StageSettings
-from groundwatch.runtime.settings.reading import judging_sections
 from groundwatch.topology import HEADER_PROTOCOLS, OUTCOMES, subject_of
 
 NOW = time.time()
@@ -92,7 +91,7 @@ class Replays:
     async def begin(self, name: str, settings: Settings | None = None, **spec: Any) -> Run:
         """A run that nobody works at yet."""
         settings = settings or settings_of(self.bus)
-        wanted = Spec(**({"run": name, "settings": judging_sections(settings)} | spec))
+        wanted = Spec(**({"run": name} | spec))
         return await begin(self.bus, settings, wanted)
 
     async def replayer(self, run: Run, settings: Settings | None = None, **options: Any) -> Replayer:

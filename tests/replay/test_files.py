@@ -26,7 +26,6 @@ from groundwatch.replay.spec import Spec
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.settings.gateway import IntakeSettings
-from groundwatch.runtime.settings.reading import judging_sections
 from groundwatch.runtime.stores.images import ImageStore, check_image
 from groundwatch.topology import BUCKETS, STREAMS
 
@@ -66,7 +65,7 @@ async def test_a_file_is_enough_elsewhere(replays: Replays, bus: Bus, tmp_path: 
     assert names(tmp_path) == ["stretch.gwx"]
 
     await anew(bus)
-    spec = Spec(run="there", source="there", settings=judging_sections(settings))
+    spec = Spec(run="there", source="there")
     run = await begin_file(bus, settings, spec, path)
     done = await (await replays.replayer(run)).work()
     assert done.status == "done" and done.counts.scored == 31
@@ -91,7 +90,7 @@ async def test_later_stages_go_by_file_too(replays: Replays, bus: Bus, tmp_path:
     assert (await export(bus.history, spec, path)).stage == "verification"
     await anew(bus)
     settings = settings_of(bus)
-    wanted = Spec(run="there", source="there", settings=judging_sections(settings))
+    wanted = Spec(run="there", source="there")
     run = await begin_file(bus, settings, wanted, path)
     assert run.spec.stage == "verification"
     assert (await (await replays.replayer(run)).work()).counts.scored == 10
@@ -102,7 +101,7 @@ async def test_an_import_that_broke_off_goes_on(replays: Replays, bus: Bus, tmp_
     path = tmp_path / "f"
     await export(bus.history, Spec(run="export"), path)
     settings = settings_of(bus)
-    spec = Spec(run="broken", source="broken", settings=judging_sections(settings))
+    spec = Spec(run="broken", source="broken")
     run = await begin_file(bus, settings, spec, path)
     runs = await Runs.open(bus.js)
     await runs.change("broken", lambda run: msgspec.structs.replace(run, status="importing"))

@@ -12,6 +12,7 @@ import pytest
 from tests.replay.conftest import Replays, outcomes, record, response, settings_of
 from tests.runtime.conftest import eventually
 
+from groundwatch.errors import UsageError
 from groundwatch.ledger.ledger import audit
 from groundwatch.replay import service as serving
 from groundwatch.replay.running import cancel, delete, pause
@@ -118,19 +119,22 @@ async def test_a_run_that_cannot_be_judged_here_holds_up_no_other(
 ) -> None:
     await served.drain(10.0)
     await record(bus, response("r"))
-    run = await replays.begin("foreign")
-    spec = msgspec.structs.replace(
-        run.spec, settings=run.spec.settings | {"extraction": {"engine": "nobody-knows"}}
-    )
     runs = await Runs.open(bus.js)
-    await runs.change("foreign", lambda run: msgspec.structs.replace(run, spec=spec, status="running"))
+    changes = {"foreign": {"judge": "nobody-knows"}, "typed": {"own": "--with judges.toml"}}
+    for name, change in changes.items():
+        run = await replays.begin(name)
+        spec = msgspec.structs.replace(run.spec, **change)
+        await runs.change(name, lambda run, spec=spec: msgspec.structs.replace(run, spec=spec))
     again = ReplayService(settings_of(bus), bus, Metrics())
     await again.start()
     await replays.begin("good")
     await eventually(status(bus, "good", "done"), within=30)
     await again.drain(10.0)
-    assert again._unable.keys() == {run.nonce}
-    assert (await runs.get("foreign")).counts.outcomes == 0
+    unable = [await runs.get(name) for name in changes]
+    assert again._unable.keys() == {run.nonce for run in unable}
+    assert [run.counts.outcomes for run in unable] == [0, 0]
+    with pytest.raises(UsageError, match=r"groundwatch replay resume typed --with judges\.toml"):
+        unable[1].spec.check_judges()
 
 
 async def test_what_prometheus_is_told(

@@ -30,7 +30,7 @@ from groundwatch.replay.spec import Spec, pace
 from groundwatch.replay.throttle import prefer_others
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.settings import Settings
-from groundwatch.runtime.settings.reading import recorded_sections, with_file
+from groundwatch.runtime.settings.reading import with_file, with_judge
 from groundwatch.system.connecting import MODELS, data_dir, on_bus
 from groundwatch.system.up import named_models, serving
 from groundwatch.terminal import Console, TaskProgressColumn, progress
@@ -74,6 +74,7 @@ def start(
         typer.Option("--from", help="Begin at this stage: extraction, verification, matching or scoring."),
     ] = "extraction",
     source: Annotated[str, typer.Option(help="The run whose events are judged again.")] = LIVE,
+    judge: Annotated[str, typer.Option(help="Judged by this one of [judges] in the settings.")] = "",
     with_settings: WithOption = None,
     models: ModelsOption = "",
     speed: Annotated[str, typer.Option(help="1x is the recorded pace, 10x ten times that, or max.")] = "max",
@@ -93,7 +94,7 @@ def start(
     as_json: JsonOption = False,
 ) -> None:
     """Judge a stretch of what was recorded again, into a run of its own."""
-    judged_by = with_file(settings, with_settings)
+    with_judge(with_file(settings, with_settings), judge)
     served = named_models(models)
     if file is not None and (source != LIVE or dry):
         raise UsageError("--file brings its own events: leave --source and --dry-run away")
@@ -109,7 +110,8 @@ def start(
         keep=keep,
         allow_gap=allow_gap,
         file=file.name if file is not None else "",
-        settings=recorded_sections(judged_by),
+        judge=judge,
+        own=_own(models, with_settings),
     )
     spec.check()
     if dry:
@@ -123,15 +125,14 @@ def start(
         refused = there is not None and there.status != "importing"
         async with with_models({} if refused else served, settings, quiet=as_json) as judging:
             judging = with_file(judging, with_settings)
-            asked = msgspec.structs.replace(spec, settings=recorded_sections(judging))
             if file is not None:
-                begun = await exports.begin_file(bus, judging, asked, file)
+                begun = await exports.begin_file(bus, judging, spec, file)
             else:
-                begun = await running.begin(bus, judging, asked)
+                begun = await running.begin(bus, judging, spec)
             with shown(begun, as_json) as show:
                 return await running.work(bus, judging, begun, on_progress=show)
 
-    told_end(on_bus(settings, work, REPLAY, REPLAY), as_json, folder, models, with_settings)
+    told_end(on_bus(settings, work, REPLAY, REPLAY), as_json, folder)
 
 
 def resume(
@@ -145,7 +146,7 @@ def resume(
     with_settings: WithOption = None,
 ) -> None:
     """Go on with it, here; beside others who work at it, if there are any."""
-    settings = with_file(settings, with_settings)
+    with_file(settings, with_settings)
     served = named_models(models)
 
     async def go_on(bus: Bus) -> Run:
@@ -156,24 +157,20 @@ def resume(
                 f"run '{name}' was not imported to its end: repeat groundwatch replay start --run {name} "
                 f"--file {found.spec.file}"
             )
+        if not (served or with_settings):
+            found.spec.check_judges()
         found = await running.resume(runs, name, max_tokens=max_tokens, max_cost=max_cost)
         async with with_models(served, settings, quiet=as_json) as judging:
-            if served:
-                found = asking(found, judging)
             with shown(found, as_json) as show:
-                return await running.work(bus, settings, found, on_progress=show)
+                return await running.work(bus, with_file(judging, with_settings), found, on_progress=show)
 
-    told_end(on_bus(settings, go_on, REPLAY, REPLAY), as_json, folder, models, with_settings)
+    told_end(on_bus(settings, go_on, REPLAY, REPLAY), as_json, folder)
 
 
-def asking(one: Run, settings: Settings) -> Run:
-    """The same run, which asks its models on the Triton of these settings."""
-    judges = one.spec.settings
-    served = {"url": settings.triton.url, "tls": settings.triton.tls, "tls_ca": settings.triton.tls_ca}
-    triton = judges.get("triton", {}) | served
-    return msgspec.structs.replace(
-        one, spec=msgspec.structs.replace(one.spec, settings=judges | {"triton": triton})
-    )
+def _own(models: str, with_settings: Path | None) -> str:
+    """The options that name judges which no settings have, as they are typed."""
+    named = {"--models": models, "--with": str(with_settings or "")}
+    return " ".join(f"{option} {shlex.quote(value)}" for option, value in named.items() if value)
 
 
 @contextlib.asynccontextmanager
@@ -222,10 +219,8 @@ def shown(run: Run, quiet: bool) -> Iterator[Callable[[Run], None]]:
         yield show
 
 
-def told_end(
-    run: Run, as_json: bool, folder: Path | None = None, models: str = "", with_settings: Path | None = None
-) -> None:
-    """What became of the run, and what to type next; the rest as it was named before."""
+def told_end(run: Run, as_json: bool, folder: Path | None = None) -> None:
+    """What became of the run, and what to type next."""
     if as_json:
         print_json(facts(run, time.time()))
         return
@@ -238,8 +233,7 @@ def told_end(
             beside = f"{program()} compare {run.spec.source} {run.name}{where}"
             console.print(f"Beside the source: {beside}", soft_wrap=True)
     elif run.status in ("paused", "running"):
-        by = f" --models {shlex.quote(models)}" if models else ""
-        by += f" --with {shlex.quote(str(with_settings))}" if with_settings else ""
+        by = f" {run.spec.own}" if run.spec.own else ""
         console.print(f"Go on with: {program()} replay resume {run.name}{by}{where}", soft_wrap=True)
 
 

@@ -9,7 +9,6 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 import typer
 
-from groundwatch.addresses import without_secrets
 from groundwatch.cli.messages import confirmed, place_of, print_json, program, say
 from groundwatch.cli.options import FolderOption, JsonOption, OnSystem
 from groundwatch.cli.output import figures, with_reasons
@@ -95,10 +94,7 @@ def show(
 
     found, compared, said = on_bus(settings, work, "runs", REPLAY)
     if as_json:
-        print_json(
-            facts(found, time.time())
-            | {"changed": compared, "faults": said, "spec": without_secrets(msgspec.to_builtins(found.spec))}
-        )
+        print_json(facts(found, time.time()) | {"changed": compared, "faults": said, "spec": found.spec})
         return
     console = Console()
     show_run(found, console)
@@ -219,7 +215,12 @@ def retry(
 ) -> None:
     """Judge again just what is unscored because a judge had a fault. Exit status 1: some have one again."""
     settings = with_file(settings, with_settings)
-    done = on_bus(settings, lambda bus: retries.retry(bus, settings, name), REPLAY, REPLAY)
+    done = on_bus(
+        settings,
+        lambda bus: retries.retry(bus, settings, name, own=with_settings is not None),
+        REPLAY,
+        REPLAY,
+    )
     if as_json:
         print_json(done)
     else:

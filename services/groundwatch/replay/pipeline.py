@@ -27,7 +27,7 @@ from groundwatch.runtime.delivery.outcomes import dead, outgoing, response_of, s
 from groundwatch.runtime.delivery.work import InHand, Result, Work, handled
 from groundwatch.runtime.services.service import StageService, find_protocol
 from groundwatch.runtime.settings import Settings
-from groundwatch.runtime.settings.reading import with_run
+from groundwatch.runtime.settings.reading import with_judge
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.scoring.service import ScoringService
 from groundwatch.topology import stage_of
@@ -115,11 +115,11 @@ class Pipeline:
 
     @classmethod
     def of_run(cls, spec: Spec, settings: Settings, bus: Bus, metrics: Metrics | None = None) -> Pipeline:
-        """The judges that a run was written down with.
+        """The judges in use, or the one that the run names.
 
         Raises `UsageError` for a name nobody knows and a part that is not installed: before anything is read.
         """
-        made = cls(with_run(settings, spec.settings), bus, metrics=metrics)
+        made = cls(with_judge(settings, spec.judge), bus, metrics=metrics)
         stages = {Stage(spec.stage)}
         if spec.stage == Stage.EXTRACTION:
             stages |= {Stage.VERIFICATION} | ({Stage.MATCHING} if made._settings.matching.engine else set())

@@ -61,8 +61,8 @@ async def faults(history: History, run: str) -> dict[str, int]:
     return dict(found.most_common())
 
 
-async def retry(bus: Bus, settings: Settings, name: str) -> Retried:
-    """Judge again what is unscored because of a fault, by the run's own judges.
+async def retry(bus: Bus, settings: Settings, name: str, *, own: bool = False) -> Retried:
+    """Judge again what is unscored because of a fault, by the run's judges; `own`: these settings have them.
 
     Raises `UsageError` when somebody works at the run, or the judges are others than those it was begun with.
     """
@@ -73,6 +73,8 @@ async def retry(bus: Bus, settings: Settings, name: str) -> Retried:
             f"run '{name}' is {run.status}: what had faults is judged again when it is done, or after "
             f"groundwatch replay pause {name}"
         )
+    if not own:
+        run.spec.check_judges()
     waiting = await _faulty(bus.history, name)
     stage = Stage(run.spec.stage)
     pipeline = Pipeline.of_run(run.spec, settings, bus)

@@ -35,7 +35,6 @@ from groundwatch.runtime.settings.reading import (
     ENVIRONMENT_PREFIX,
     JUDGING,
     as_variables,
-    recorded_sections,
     with_judge,
 )
 from groundwatch.runtime.telemetry.logs import logger
@@ -104,20 +103,20 @@ class ReplayService:
             self._metrics.replay.working(name, waited=replayer.throttle.waited)
 
     def _waits(self, run: Run) -> bool:
-        """Whether it is ours to work at. Runs of other protocols' settings wait: a process has one set."""
+        """Whether it is ours to work at. Runs of another judge wait: a process has one set of protocols."""
         now = time.time()
-        protocols = run.spec.settings.get("protocols")
         return (
             state_of(run, now) == "unattended"
             and now - run.updated_at > GRACE_SECONDS
             and run.name not in self._working
             and len(self._working) < AT_ONCE
             and self._unable.get(run.nonce, 0.0) < time.monotonic()
-            and all(one.run.spec.settings.get("protocols") == protocols for one, _ in self._working.values())
+            and all(one.run.spec.judge == run.spec.judge for one, _ in self._working.values())
         )
 
     def _take_up(self, run: Run) -> None:
         try:
+            run.spec.check_judges()
             replayer = Replayer(
                 self._bus,
                 self._runs,
@@ -210,8 +209,8 @@ class ReplayManager:
 
     async def start(self, wanted: Wanted) -> Replay:
         """Write it down, and have it worked at as soon as there is room."""
-        judging = recorded_sections(with_judge(self._settings, wanted.judge))
-        spec = Spec(**msgspec.structs.asdict(wanted), settings=judging)
+        with_judge(self._settings, wanted.judge)
+        spec = Spec(**msgspec.structs.asdict(wanted))
         run = await running.begin(await self._connected(), self._settings, spec)
         self._work_at(run.name)
         return replay_of(run)
@@ -239,7 +238,9 @@ class ReplayManager:
 
     async def resume(self, run: str) -> Replay:
         """Let it run again, and have it worked at as soon as there is room."""
-        found = await running.resume(await self._runs(), run)
+        runs = await self._runs()
+        (await runs.get(run)).spec.check_judges()
+        found = await running.resume(runs, run)
         self._work_at(found.name)
         return replay_of(found)
 

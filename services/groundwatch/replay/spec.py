@@ -2,9 +2,6 @@
 
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any
-
-import msgspec
 
 from groundwatch.errors import UsageError
 from groundwatch.events import LIVE, ResponseRecorded
@@ -20,18 +17,18 @@ START = ("extraction", "verification", "matching", "scoring")
 LONGEST_NAME = 64
 
 
-class Spec(Wanted, frozen=True, kw_only=True, omit_defaults=True):
+class Spec(Wanted, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=False):
     """One replay, as it was asked for.
 
     Of the responses that are left, those with a hash below `below` are taken: `sample` says how many that
-    are. `file` and `digest` name the exported file that its events came from. `settings` are those that
-    judge.
+    are. `file` and `digest` name the exported file that its events came from. `own` are the options of the
+    command line that named judges which no settings have: whoever goes on gives them again.
     """
 
     below: int = 0
     file: str = ""
     digest: str = ""
-    settings: dict[str, Any] = msgspec.field(default_factory=dict)
+    own: str = ""
 
     @property
     def stream(self) -> str:
@@ -46,6 +43,14 @@ class Spec(Wanted, frozen=True, kw_only=True, omit_defaults=True):
             case "scoring":
                 return run_subjects("judged", self.source, "scoring")
         return run_subjects("extracted", self.source, self.stage)
+
+    def check_judges(self) -> None:
+        """Raises `UsageError` where settings alone do not have its judges."""
+        if self.own:
+            raise UsageError(
+                f"run '{self.run}' was begun with judges that are in no settings: name them again, "
+                f"groundwatch replay resume {self.run} {self.own}"
+            )
 
     def check(self) -> None:
         """Raises `UsageError` in one line that says what to do."""

@@ -57,7 +57,6 @@ from groundwatch.runtime.settings import (
 )
 from groundwatch.runtime.settings.gateway import GatewaySettings, GrpcSettings, SamplingRule
 from groundwatch.runtime.settings.judges import CascadeStep
-from groundwatch.runtime.settings.reading import judging_sections
 from groundwatch.system.up import System, whole_system
 from groundwatch.topology import subject_of
 
@@ -173,8 +172,7 @@ async def _replays(system: System, stack: contextlib.AsyncExitStack, seconds: fl
     serving.prefer_others = lambda: None
     service = ReplayService(system.settings, system.bus, system.metrics)
     again, stands, slow = (
-        Spec(run=name, speed=speed, settings=judging_sections(system.settings))
-        for name, speed in (("again", 0.0), ("stands", 0.0), ("slow", 0.5))
+        Spec(run=name, speed=speed) for name, speed in (("again", 0.0), ("stands", 0.0), ("slow", 0.5))
     )
     await begin(system.bus, system.settings, stands)
     await pause(await Runs.open(system.bus.js), "stands")

@@ -16,12 +16,9 @@ from groundwatch.protocols import registry
 from groundwatch.runtime.settings import CaptioningSettings, Settings, StageSettings, held_at_once
 from groundwatch.runtime.settings.judges import EngineSettings
 from groundwatch.runtime.settings.reading import (
-    judging_sections,
     load,
-    recorded_sections,
     with_file,
     with_judge,
-    with_run,
 )
 
 CHAT = 'llm = { base_url = "http://judge/v1", model = "m" }\n'
@@ -213,21 +210,6 @@ def test_another_cascade_takes_the_place_of_judges_that_it_can_replace(tmp_path:
     ).verification.judges()
 
 
-def test_a_run_reaches_no_further_by_a_cascade_and_has_its_secrets_again(tmp_path: Path) -> None:
-    settings = read(tmp_path, CASCADE.replace("http://judge", "http://u:pl4nt3d@judge"))
-    recorded = recorded_sections(settings)
-    assert "pl4nt3d" not in str(recorded)
-    assert with_run(settings, recorded) == settings
-    recorded["verification"]["cascade"][2]["llm"]["base_url"] = "http://evil.test/v1"
-    with pytest.raises(SettingsError, match=r"evil\.test"):
-        with_run(settings, recorded)
-    recorded["verification"]["cascade"][2] = {"engine": "triton"}
-    assert with_run(settings, recorded).verification.judges()["faithscore"].endswith("triton")
-    recorded["verification"]["cascade"][2] = {"engine": "reference", "embedding_model": "/etc"}
-    with pytest.raises(SettingsError, match=r"/etc"):
-        with_run(settings, recorded)
-
-
 def test_variables_name_it_too(tmp_path: Path) -> None:
     key = "GROUNDWATCH_VERIFICATION__PROTOCOLS"
     found = read(tmp_path, PAPERS, **{f"{key}__TRI-HE__ENGINE": "llm"}).verification.protocols["tri-he"]
@@ -282,15 +264,6 @@ def test_the_documented_judges_are_the_papers(tmp_path: Path) -> None:
         assert f"| {word} | {verifiers} |" in told
     refused = registry.get("tri-he").why_not("triton")
     assert f"`setting 'verification.protocols.tri-he.engine': {refused}`" in told
-
-
-def test_a_run_reaches_no_further_by_one_protocols_judge(tmp_path: Path) -> None:
-    settings = read(tmp_path, PAPERS)
-    assert with_run(settings, judging_sections(settings)) == settings
-    theirs = judging_sections(settings)
-    theirs["verification"]["protocols"]["pope"]["llm"]["base_url"] = "http://evil.test/v1"
-    with pytest.raises(SettingsError, match=r"evil\.test"):
-        with_run(settings, theirs)
 
 
 @given(st.integers(1, 1_000), st.integers(0, 500))

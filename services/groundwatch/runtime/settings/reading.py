@@ -3,9 +3,7 @@
 A key `[extraction] engine` is overridden by the variable `GROUNDWATCH_EXTRACTION__ENGINE`; values there are
 read as TOML, and as plain text when they are not or text is wanted.
 
-Over the sections that judge there may be others: of a file, of judges that an operator names, of a replay.
-Those of a replay are written down with its run, where others may write too. So what they reach (addresses of
-judges, variables that hold their keys, folders of models) is taken only where our own settings reach it too.
+Over the sections that judge there may be others: of a file, or of judges that an operator names.
 """
 
 import json
@@ -21,10 +19,8 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, EnvSettingsSource
 
 from groundwatch import toml
-from groundwatch.addresses import shown_address, shown_variable, without_secrets
 from groundwatch.errors import SettingsError, UsageError
-from groundwatch.runtime.settings import STAGES, Settings, StageSettings
-from groundwatch.runtime.settings.judges import JudgeSettings
+from groundwatch.runtime.settings import STAGES, Settings
 from groundwatch.runtime.settings.second_opinion import JUDGE, second_engines, second_protocols
 from groundwatch.section import NO_SUCH, Key, dotted, explained
 
@@ -255,16 +251,6 @@ def as_variables(settings: Settings, sections: Sequence[str]) -> dict[str, str]:
     return {f"{ENVIRONMENT_PREFIX}{name.upper()}": json.dumps(value) for name, value in values.items()}
 
 
-def judging_sections(settings: Settings) -> dict[str, Any]:
-    """The sections that judge, as plain values."""
-    return settings.model_dump(mode="json", include=set(JUDGING))
-
-
-def recorded_sections(settings: Settings) -> dict[str, Any]:
-    """The sections that judge as a run is written down with them: addresses without their secrets."""
-    return {name: without_secrets(section, name) for name, section in judging_sections(settings).items()}
-
-
 def read_file(path: Path) -> dict[str, Any]:
     """The tables of a TOML file. Raises `SettingsError`."""
     try:
@@ -333,25 +319,6 @@ def with_second_judge(settings: Settings) -> tuple[Settings, tuple[str, ...]]:
     return second, second_protocols(settings, second)
 
 
-def with_run(settings: Settings, values: Mapping[str, Any]) -> Settings:
-    """The settings with a run's judging sections. Raises `SettingsError` where these reach further."""
-    own = [settings, *(with_judge(settings, name) for name in settings.judges)]
-    section = values.get("prompts")
-    folder = str(section.get("folder", "")) if isinstance(section, Mapping) else ""
-    # Before settings are made of it, which reads the folder.
-    foreign: list[tuple[str, ...]] = (
-        [("prompts", folder)] if folder not in ("", *(one.prompts.folder for one in own)) else []
-    )
-    changed = settings if foreign else _with_sections(settings, _with_addresses(values, _places(own)), "")
-    allowed = {reached for one in own for reached in _reach(one) | _triton(one)}
-    if foreign := foreign or sorted(_reach(changed) - allowed):
-        raise SettingsError(
-            f"the run's judges use {_in_words(foreign[0])}, which is nowhere in these settings: name these "
-            "judges there as [judges.NAME], or name them where it goes on (groundwatch replay resume)"
-        )
-    return changed
-
-
 def _with_tables(settings: Settings, above: Mapping[str, Any], where: str) -> Settings:
     for stage in _STAGES:
         table = above.get(stage)
@@ -361,7 +328,7 @@ def _with_tables(settings: Settings, above: Mapping[str, Any], where: str) -> Se
             names = [str(step.get("engine")) for step in steps if isinstance(step, dict)]
             section = getattr(settings, stage).with_engine(engine, names)
             settings = settings.model_copy(update={stage: section})
-    values = judging_sections(settings)
+    values = settings.model_dump(mode="json", include=set(JUDGING))
     merge(values, above)
     return _with_sections(settings, values, where)
 
@@ -377,62 +344,6 @@ def _with_sections(settings: Settings, values: Mapping[str, Any], where: str) ->
         raise SettingsError(
             *(f"setting '{where}{dotted(key)}': {why}" for key, why in explained(error))
         ) from error
-
-
-def _reach(settings: Settings) -> set[tuple[str, ...]]:
-    """What these settings make a process ask, read or show its keys to."""
-    found: set[tuple[str, ...]] = set()
-    for section in _engines(settings):
-        if section.llm is not None:
-            found.add(("llm", section.llm.base_url, section.llm.api_key_env))
-        if section.embedding_model:
-            found.add(("embedding_model", section.embedding_model))
-        if section.engine in ("triton", "detector"):
-            found |= _triton(settings)
-    return found
-
-
-def _engines(settings: Settings) -> Iterator[JudgeSettings]:
-    """What the stages that judge are told of their engines, for all protocols and for single ones."""
-    for stage in _STAGES:
-        section: StageSettings = getattr(settings, stage)
-        yield from section.sections()
-
-
-def _places(own: Sequence[Settings]) -> dict[tuple[str, str], dict[str, str]]:
-    """By what a run's record shows of it, where each model of `own` settings is, with the secrets."""
-    chats = [section.llm for one in own for section in _engines(one) if section.llm is not None]
-    return {
-        (shown_address(llm.base_url), shown_variable(llm.api_key_env)): llm.model_dump(
-            include={"base_url", "api_key_env"}
-        )
-        for llm in chats
-    }
-
-
-def _with_addresses(values: Any, places: Mapping[Any, dict[str, str]]) -> Any:
-    """Sections of a run with the secrets of their addresses again."""
-    if isinstance(values, list):
-        return [_with_addresses(one, places) for one in values]
-    if not isinstance(values, Mapping):
-        return values
-    found = {name: _with_addresses(one, places) for name, one in values.items()}
-    return found | places.get((found.get("base_url"), found.get("api_key_env")), {})
-
-
-def _triton(settings: Settings) -> set[tuple[str, ...]]:
-    return {("triton", settings.triton.url, str(settings.triton.tls), settings.triton.tls_ca)}
-
-
-def _in_words(reached: tuple[str, ...]) -> str:
-    match reached:
-        case ("llm", url, variable):
-            return f"{shown_address(url)[:200]!r} with the key in {shown_variable(variable)!r}"
-        case ("triton", url, *_):
-            return f"Triton at {url[:200]!r}"
-        case ("prompts", folder):
-            return f"the prompts in {folder[:200]!r}"
-    return f"the model in {reached[-1][:200]!r}"
 
 
 def merge(below: dict[str, Any], above: Mapping[str, Any]) -> None:
