@@ -145,6 +145,11 @@ class Refused(GroundwatchError):
         """Whole seconds, at least one, after which to send it again."""
         return max(1, math.ceil(self.after)) if self.reason == "rate_limited" else RETRY_AFTER
 
+    def told(self) -> dict[str, str]:
+        """What JSON says of it, alone or among others."""
+        said = {"error": one_line(self.message), "reason": self.reason, "field": self.field, "id": self.id}
+        return {name: value for name, value in said.items() if value}
+
     @property
     def passing(self) -> bool:
         """Whether it is not the request's fault: the same one may be sent again later."""

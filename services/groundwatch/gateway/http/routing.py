@@ -61,8 +61,7 @@ async def when_refused(request: Request, error: Exception) -> Response:
         mode = request.headers.get("sec-fetch-mode", "navigate")
         ways = (BASIC, BEARER) if request.method in READING and mode == "navigate" else (BEARER,)
         headers["WWW-Authenticate"] = ", ".join(ways)
-    told = {name: value for name in ("reason", "field", "id") if (value := getattr(refused, name))}
-    return problem(refused.status.http, refused.message, headers, **told, **refused.details)
+    return json(refused.told() | refused.details, refused.status.http, headers)
 
 
 async def when_http(request: Request, error: Exception) -> Response:

@@ -262,5 +262,4 @@ class Bulk(Window):
             summary.retry_from = number
         # Without its id, one that may be recorded could not be sent again as the same.
         if len(summary.errors) < MAX_ERRORS or ended.unsure:
-            fields = {name: getattr(ended, name) for name in ("reason", "field", "id")}
-            summary.errors.append(LineError(line=number, error=ended.message, **fields))
+            summary.errors.append(LineError(line=number, **ended.told()))

@@ -229,8 +229,7 @@ class AlarmPages:
     def routes(self) -> list[Route]:
         route = self._pages.route
         return [
-            route("/alarms", self.list_alarms, Need("viewer", "the list of alarms", page=True)),
-            Route("/v1/alarms", self.list_alarms, Need("viewer", "the list of alarms")),
+            *self._pages.both("/alarms", self.list_alarms, Need("viewer", "the list of alarms")),
             route("/alarms/{key}", self.one_alarm, Need("viewer", "an alarm", page=True)),
             route("/alarms/{key}/acknowledge", self.acknowledge, Need("reviewer", "an alarm"), ["POST"]),
         ]

@@ -401,6 +401,7 @@ class AnswerPages:
         tenant = "" if caller.only else found.tenant
         version_tags = self._core.answers.version_tags
         reference = response.reference if response is not None else None
+        steps = step_rows(judged, outcome) if isinstance(judged, ChainAdvanced) else []
         triplets = triplet_rows(claims, reference) if all(map(triplet_of, claims)) else []
         run = caller.in_words(found.run)
         tabs = [
@@ -453,8 +454,8 @@ class AnswerPages:
             triplets=triplets,
             graph=reference.triplets[:MANY] if reference is not None and triplets else (),
             matches=match_rows(judged, reference) if isinstance(judged, ClaimsMatched) else None,
-            steps=step_rows(judged, outcome) if isinstance(judged, ChainAdvanced) else [],
-            curve=curve(step_rows(judged, outcome)) if isinstance(judged, ChainAdvanced) else "",
+            steps=steps,
+            curve=curve(steps),
             opinions=own,
             judges=outcome.judges if outcome is not None else {},
             judge=_judge(outcome),

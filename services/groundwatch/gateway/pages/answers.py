@@ -11,9 +11,9 @@ from starlette.responses import Response
 
 from groundwatch.events import DEFAULT_TENANT, LIVE
 from groundwatch.gateway.answers import AnswerPage
-from groundwatch.gateway.auth import VIEW, VIEW_PAGE, Caller
+from groundwatch.gateway.auth import VIEW, Caller
 from groundwatch.gateway.core import GatewayCore
-from groundwatch.gateway.http.routing import Route, caller_of, json
+from groundwatch.gateway.http.routing import Route, caller_of, is_json, json
 from groundwatch.gateway.pages.answer import marked_sentence
 from groundwatch.gateway.pages.rendering import Pages, address, answer_address
 from groundwatch.gateway.refusals import Refused
@@ -71,51 +71,48 @@ class AnswersRoutes:
         self._pages = pages
 
     def routes(self) -> list[Route]:
-        return [
-            self._pages.route("/answers", self.page, VIEW_PAGE),
-            Route("/v1/answers", self.answers, VIEW),
-        ]
+        return self._pages.both("/answers", self.list_answers, VIEW)
 
-    async def answers(self, request: Request) -> Response:
+    async def list_answers(self, request: Request) -> Response:
         caller = caller_of(request)
+        query, found, wrong = AnswerQuery(), AnswerPage(hits=[]), None
         try:
-            page = await self._search(query_of(request, caller), request, MOST)
+            query = query_of(request, caller)
+            after = read_cursor(request.query_params.get("cursor", ""), query.order)
+            found = await self._core.answers.search(query, after, MOST if is_json(request) else SHOWN)
         except TooSlow as error:
-            raise Refused("too_slow", str(error)) from error
+            wrong = Refused("too_slow", str(error))
         except WrongFilter as error:
-            raise Refused("invalid", str(error), field=error.field) from error
-        told = {
-            "answers": [_plain(hit, caller) for hit in page.hits],
-            "cursor": page.cursor,
-            "searched_to": page.searched_to,
-            "reading": page.reading,
+            wrong = Refused("invalid", str(error), field=error.field)
+        if not is_json(request):
+            return self._page(request, caller, query, found, wrong)
+        if wrong is not None:
+            raise wrong.but()
+        page = {
+            "answers": [_plain(hit, caller) for hit in found.hits],
+            "cursor": found.cursor,
+            "searched_to": found.searched_to,
+            "reading": found.reading,
         }
-        return json(told, headers={"Cache-Control": "no-store"})
+        return json(page, headers={"Cache-Control": "no-store"})
 
-    async def _search(self, query: AnswerQuery, request: Request, most: int) -> AnswerPage:
-        """Raises what `AnswerSearch.search` raises, and `WrongFilter` for a cursor that is none."""
-        after = read_cursor(request.query_params.get("cursor", ""), query.order)
-        return await self._core.answers.search(query, after, most)
-
-    async def page(self, request: Request) -> Response:
-        caller = caller_of(request)
+    def _page(
+        self,
+        request: Request,
+        caller: Caller,
+        query: AnswerQuery,
+        found: AnswerPage,
+        wrong: Refused | None,
+    ) -> Response:
         told = {name: request.query_params.get(name, "").strip() for name in FILTERS}
         if caller.only is not None:
             told["tenant"] = ""
         order = request.query_params.get("order", "")
-        query, found, problem, status = AnswerQuery(), AnswerPage(hits=[]), "", 200
-        try:
-            query = query_of(request, caller)
-            found = await self._search(query, request, SHOWN)
-        except TooSlow as error:
-            problem, status = str(error), 503
-        except WrongFilter as error:
-            problem, status = str(error), 422
         own = dict(told, order=order if order in ORDERS and order != "newest" else "")
         return self._pages.render(
             request,
             "answers.html",
-            status=status,
+            status=wrong.status.http if wrong is not None else 200,
             told=told,
             names=FILTERS,
             first=FIRST,
@@ -133,7 +130,7 @@ class AnswersRoutes:
                 for name, value in told.items()
                 if value
             ],
-            problem=problem,
+            problem=wrong.message if wrong is not None else "",
             rows=[Row.of(hit, caller) for hit in found.hits],
             next=address("/answers", **own, cursor=found.cursor) if found.cursor else "",
             again=address("/answers", **own, cursor=request.query_params.get("cursor", "")),

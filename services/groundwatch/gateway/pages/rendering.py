@@ -6,6 +6,7 @@ from importlib import resources
 from typing import Any
 from urllib.parse import quote, urlencode
 
+import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -151,6 +152,11 @@ class Pages:
         if "GET" in methods:
             self._needs[path] = need
         return Route(path, page, need, methods)
+
+    def both(self, path: str, handler: Handler, need: Need, methods: Sequence[str] = ("GET",)) -> list[Route]:
+        """Serves the same as a page and, under `/v1`, as JSON."""
+        page = msgspec.structs.replace(need, page="GET" in methods)
+        return [self.route(path, handler, page, methods), Route(f"/v1{path}", handler, need, methods)]
 
     def routes(self) -> list[Route]:
         """Of the files that pages load."""

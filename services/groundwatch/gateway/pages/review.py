@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from groundwatch.errors import InputError, UnknownName, UsageError
 from groundwatch.events import Decision, FactOpinion, Label, OpinionGiven, ResponseRecorded, ResponseScored
-from groundwatch.gateway.auth import OPERATE, REVIEW, REVIEW_PAGE, VIEW, VIEW_PAGE, Caller, Need
+from groundwatch.gateway.auth import OPERATE, REVIEW, REVIEW_PAGE, VIEW, Caller, Need
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.bodies import MAX_JSON, body_of, form_of, json_of
 from groundwatch.gateway.http.routing import Route, caller_of, is_json, json
@@ -105,17 +105,13 @@ class ReviewRoutes:
         self._opinions = Opinions(core.bus)
 
     def routes(self) -> list[Route]:
-        page, queue, item = self._pages.route, "/v1/queues/{name}", "/v1/queues/{name}/items/{key}"
+        both, queue, item = self._pages.both, "/v1/queues/{name}", "/v1/queues/{name}/items/{key}"
         return [
-            page("/queues", self.list_queues, VIEW_PAGE),
-            page("/queues", self.create, OPERATE, ["POST"]),
-            page("/queues/{name}", self.show, VIEW_PAGE),
-            page("/queues/{name}/close", self.close, OPERATE, ["POST"]),
-            page("/review/{name}", self.review, REVIEW_PAGE),
-            Route("/v1/queues", self.list_queues, VIEW),
-            Route("/v1/queues", self.create, OPERATE, ["POST"]),
-            Route(queue, self.show, VIEW),
-            Route(f"{queue}/close", self.close, OPERATE, ["POST"]),
+            *both("/queues", self.list_queues, VIEW),
+            *both("/queues", self.create, OPERATE, ["POST"]),
+            *both("/queues/{name}", self.show, VIEW),
+            *both("/queues/{name}/close", self.close, OPERATE, ["POST"]),
+            self._pages.route("/review/{name}", self.review, REVIEW_PAGE),
             Route(f"{queue}/next", self._answered(self.next), REVIEW, methods=["POST"]),
             Route(item, self._answered(self.item), REVIEW),
             Route(f"{item}/draft", self._answered(self.draft), REVIEW, methods=["PUT"]),

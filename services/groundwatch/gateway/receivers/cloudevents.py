@@ -23,7 +23,7 @@ from groundwatch.gateway.http.bodies import body_of
 from groundwatch.gateway.http.routing import Route, caller_of, check_encoding, json, media_type
 from groundwatch.gateway.intake.logged import INCOMPLETE
 from groundwatch.gateway.receivers.joining import Family, Half, Head, Joiner
-from groundwatch.gateway.refusals import Recorded, Refused, bounded, one_line
+from groundwatch.gateway.refusals import Recorded, Refused, bounded
 from groundwatch.keys import response_key
 from groundwatch.runtime.delivery.bus import Stored
 from groundwatch.runtime.delivery.streams import FAULTS
@@ -272,7 +272,7 @@ class CloudEventRoutes:
                 result = error.but()
             if isinstance(result, Refused) and kind != BATCH:
                 raise result.but()
-            results.append(_result(result) if isinstance(result, Refused) else result)
+            results.append(result.told() | {"status": "refused"} if isinstance(result, Refused) else result)
         return json(results if kind == BATCH else results[0])
 
     @contextlib.contextmanager
@@ -284,9 +284,3 @@ class CloudEventRoutes:
         except Refused:
             self._core.logged.count("kserve", "refused")
             raise
-
-
-def _result(ended: Refused) -> dict[str, str]:
-    """Of one event among others."""
-    result = {"id": ended.id, "status": "refused", "reason": ended.reason, "field": ended.field}
-    return {name: value for name, value in result.items() if value} | {"error": one_line(ended.message)}

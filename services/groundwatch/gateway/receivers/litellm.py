@@ -59,10 +59,7 @@ class LiteLlmRoutes:
             "duplicates": len(ended) - new - len(refused),
             "refused": len(refused),
             "ignored": ignored,
-            "errors": [
-                {"id": one.id, "reason": one.reason, "field": one.field, "error": one_line(one.message)}
-                for one in refused[:MAX_ERRORS]
-            ],
+            "errors": [one.told() for one in refused[:MAX_ERRORS]],
         }
         return json(told, 422 if refused and len(refused) == len(ended) and not ignored else 200)
 
