@@ -146,7 +146,7 @@ def _day(random: np.random.Generator, day: date, first: int, end: int) -> pa.Tab
             pa.array(np.zeros(total + 1, dtype=np.int32)), pa.array([], pa.string())
         ),
     }
-    columns = shared | _outcomes(count, category, verdict)
+    columns = _empty(count) | shared | _outcomes(count, category, verdict)
     columns[CLAIMS] = nested([CLAIMS_EACH] * count, [claims[name] for name in CLAIM_FIELDS])
     return pa.Table.from_arrays([columns[field.name].cast(field.type) for field in SCHEMA], schema=SCHEMA)
 
@@ -172,16 +172,8 @@ def _outcomes(count: int, category: Any, verdict: Any) -> dict[str, pa.Array]:
         names=["category", "supported", "refuted", "score"],
     )
     offsets = pa.array(np.concatenate([[0], present.sum(axis=1).cumsum()]).astype(np.int32))
-    nothing = pa.array(np.zeros(count + 1, dtype=np.int32))
     # A quarter of them are of a stretch that was sampled.
     drawn = np.where(np.arange(count) % 4 == 0, 0.25, 1.0)
-
-    def empty(name: str) -> pa.Array:
-        kind = SCHEMA.field(name).type
-        if pa.types.is_map(kind):
-            return pa.MapArray.from_arrays(nothing, pa.array([], kind.key_type), pa.array([], kind.item_type))
-        return pa.ListArray.from_arrays(nothing, pa.array([], kind.value_type))
-
     return {
         "reason": _fixed("", count),
         "detail": _fixed("", count),
@@ -195,18 +187,25 @@ def _outcomes(count: int, category: Any, verdict: Any) -> dict[str, pa.Array]:
         "input_tokens": pa.array(np.full(count, 900)),
         "output_tokens": pa.array(np.full(count, 120)),
         "cost": pa.array(np.full(count, 0.0005)),
-        "values": empty("values"),
         "categories": pa.ListArray.from_arrays(offsets, categories),
-        "judges": empty("judges"),
-        "units": empty("units"),
         "weight": pa.array(1 / drawn),
         "drawn": pa.array(drawn),
         "drawn_lowest": pa.array(np.full(count, 0.25)),
         "stratum": _fixed("ordinary", count),
         "budget": _fixed("", count),
-        "images": empty("images"),
-        "boxes": empty("boxes"),
     }
+
+
+def _empty(count: int) -> dict[str, Any]:
+    """The columns of lists and maps, with nothing in them."""
+    nothing = pa.array(np.zeros(count + 1, dtype=np.int32))
+
+    def column(kind: pa.DataType) -> pa.Array:
+        if pa.types.is_map(kind):
+            return pa.MapArray.from_arrays(nothing, pa.array([], kind.key_type), pa.array([], kind.item_type))
+        return pa.ListArray.from_arrays(nothing, pa.array([], kind.value_type))
+
+    return {field.name: column(field.type) for field in SCHEMA if pa.types.is_nested(field.type)}
 
 
 def _strategies(random: np.random.Generator, count: int) -> pa.Array:
