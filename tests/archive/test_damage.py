@@ -17,7 +17,7 @@ from tests.ledger.test_incremental import several
 from tests.support.archived import holding
 from tests.support.cooling import cool
 
-from groundwatch.archive.answers import ArchivedAnswers
+from groundwatch.archive.answers import AnswerIndex
 from groundwatch.archive.cold import ColdEvents
 from groundwatch.archive.images import ArchivedImages, DamagedImage
 from groundwatch.archive.outcomes import Archive, rows_after
@@ -138,7 +138,7 @@ def test_a_log_that_is_gone_is_no_empty_archive(place: Path) -> None:
 
 @pytest.mark.parametrize("harm", [Path.unlink, cut, pipe])
 def test_lookups_name_the_file_and_the_day(place: Path, harm: Harm) -> None:
-    answers = ArchivedAnswers(ArchiveSettings(url=str(place)))
+    answers = AnswerIndex(ArchiveSettings(url=str(place)), ())
     assert answers.problem() == ""
     harmed = data_files(place)[0]
     harm(harmed)
@@ -231,7 +231,7 @@ async def test_damage_of_the_archive_is_a_note(
     monkeypatch.setattr("groundwatch.archive.service.MAINTAIN_SECONDS", 0.05)
     settings = Settings(archive=ArchiveSettings(url=str(place)))
     erased = Erased(bus.js)
-    search = AnswerSearch(bus, ArchivedAnswers(settings.archive), erased, ())
+    search = AnswerSearch(bus, AnswerIndex(settings.archive, ()), erased, ())
     service = ArchiveService(settings, bus, Metrics())
     search.start()
     await service.start()

@@ -37,6 +37,7 @@ from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.runtime.settings import AlarmSettings, ArchiveSettings, Settings, TelemetrySettings
 from groundwatch.runtime.settings.gateway import GatewaySettings
 from groundwatch.runtime.telemetry.metrics import Metrics
+from groundwatch.system.services import answer_index
 from groundwatch.topology import RESPONSES
 
 
@@ -92,7 +93,7 @@ async def gateway_factory(bus_factory, clean_streams) -> AsyncIterator[GatewayFa
                 alarm=alarm or AlarmSettings(),
                 telemetry=telemetry or TelemetrySettings(),
             )
-            service = GatewayService(settings, bus, metrics, replays)
+            service = GatewayService(settings, bus, metrics, replays, answers=answer_index(settings))
             await service.start()
             stack.push_async_callback(service.drain, 0.1)
             http = await stack.enter_async_context(

@@ -14,8 +14,19 @@ from groundwatch.events import (
     OutcomeKind,
     ResponseScored,
     SubSentence,
+    version_of,
 )
-from groundwatch.reporting.answers import RANKS, AnswerQuery, hit_of
+from groundwatch.reporting.answers import (
+    FACT_LENGTH,
+    FACTS,
+    NO_DOUBT,
+    NO_SCORE,
+    RANKS,
+    SENTENCE_LENGTH,
+    AnswerQuery,
+    Hit,
+    HitFact,
+)
 
 DAY = 1_772_323_200.0
 """2026-03-01, midnight UTC."""
@@ -120,8 +131,8 @@ def named(events: Sequence[ResponseScored], query: AnswerQuery) -> list[tuple[tu
 
 def _means(query: AnswerQuery, event: ResponseScored) -> bool:
     version = event.tags.get("version", event.tags.get("release", ""))
-    said = {"model": event.model, "version": version, "tenant": event.tenant, "protocol": event.protocol}
-    if any(value != (said | {"run": event.run})[name] for name, value in query.same.items()):
+    names = {name: getattr(event, name) for name in ("model", "tenant", "protocol", "run", "id")}
+    if any(getattr(query, name) not in ("", value) for name, value in (names | {"version": version}).items()):
         return False
     texts = [*(unit.text.lower() for unit in event.units), *(claim.text.lower() for claim in event.claims)]
     if not all(any(word in text for text in texts) for word in query.words):
@@ -138,11 +149,7 @@ def _means(query: AnswerQuery, event: ResponseScored) -> bool:
         if event.tags.get(name) != value:
             return False
     when = event.recorded_at or event.scored_at
-    return (
-        query.id in ("", event.id)
-        and (query.since is None or when >= query.since)
-        and (query.until is None or when < query.until)
-    )
+    return (query.since is None or when >= query.since) and (query.until is None or when < query.until)
 
 
 def hits_of(events: Iterable[ResponseScored]) -> dict[str, object]:
@@ -153,3 +160,43 @@ def hits_of(events: Iterable[ResponseScored]) -> dict[str, object]:
         )
         for event in events
     }
+
+
+def hit_of(event: ResponseScored, key: str, stream: int, sequence: int, version_tags: Sequence[str]) -> Hit:
+    """What a list must show of an outcome."""
+    counts = dict.fromkeys(Decision, 0)
+    for claim in event.claims:
+        counts[claim.decision] += 1
+    scored = event.outcome is OutcomeKind.SCORED
+    wrong = [claim for claim in event.claims if claim.decision is Decision.REFUTED]
+    doubts = [abs(claim.probability - 0.5) for claim in event.claims if claim.probability is not None]
+    units = event.units
+    if wrong:
+        at = wrong[0].unit
+        sentence = units[at].text if 0 <= at < len(units) else ""
+    else:
+        sentence = next((unit.text for unit in units if unit.label is Label.DESCRIPTIVE), "")
+    when = event.recorded_at or event.scored_at
+    return Hit(
+        id=event.id,
+        tenant=event.tenant,
+        run=event.run,
+        model=event.model,
+        version=version_of(event.tags, version_tags),
+        protocol=event.protocol,
+        key=key,
+        outcome=event.outcome.value,
+        reason=event.reason,
+        moment=round(when * 1e6) if when > 0 else 0,
+        stream=stream,
+        sequence=sequence,
+        score=event.score,
+        refuted=counts[Decision.REFUTED] if scored else 0,
+        supported=counts[Decision.SUPPORTED] if scored else 0,
+        undecided=counts[Decision.UNDECIDED],
+        badness=-event.score if event.score is not None else NO_SCORE,
+        doubt=-min(doubts) if doubts else NO_DOUBT,
+        sentence=sentence[:SENTENCE_LENGTH],
+        facts=tuple(HitFact(claim.text[:FACT_LENGTH], claim.category, claim.unit) for claim in wrong[:FACTS]),
+        image=event.images[0] if event.images else "",
+    )

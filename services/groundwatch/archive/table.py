@@ -396,6 +396,24 @@ def concerned(erasure: Erasure) -> pc.Expression:
     return rows
 
 
+def fitting(
+    rows: Sequence[R], to_table: Callable[[Sequence[R]], pa.Table]
+) -> tuple[pa.Table, tuple[int, ...]]:
+    """The rows as a table, and the sequences of those that fit no column: these must not keep others out."""
+    try:
+        return to_table(rows), ()
+    except UNFIT:
+        fit, unfit = [], []
+        for row in rows:
+            try:
+                to_table([row])
+            except UNFIT:
+                unfit.append(row.sequence)
+            else:
+                fit.append(row)
+        return to_table(fit), tuple(unfit)
+
+
 class ArchiveTable(Generic[R]):
     """One table, for one thread at a time of any number of processes."""
 
@@ -476,7 +494,9 @@ class ArchiveTable(Generic[R]):
                 if row.sequence > archived and not any(erased.concern(row) for erased in self._erased)
             ]
             superseded = {row.supersedes for row in wanted if row.supersedes}
-            table, unreadable = self._fitting([row for row in wanted if row.sequence not in superseded])
+            table, unreadable = fitting(
+                [row for row in wanted if row.sequence not in superseded], self.to_table
+            )
             for part, own in self._parts(table):
                 change.write(own, part)
             if older := sorted(sequence for sequence in superseded if sequence <= archived):
@@ -605,21 +625,6 @@ class ArchiveTable(Generic[R]):
     def _discard(self, change: Change) -> None:
         with suppress(OSError, UsageError):
             change.discard(self.snapshot())
-
-    def _fitting(self, rows: Sequence[R]) -> tuple[pa.Table, tuple[int, ...]]:
-        """The rows; one that fits no column must not keep the others out."""
-        try:
-            return self.to_table(rows), ()
-        except UNFIT:
-            fitting, unreadable = [], []
-            for row in rows:
-                try:
-                    self.to_table([row])
-                except UNFIT:
-                    unreadable.append(row.sequence)
-                else:
-                    fitting.append(row)
-            return self.to_table(fitting), tuple(unreadable)
 
     def _parts(self, table: pa.Table) -> Iterator[tuple[dict[str, str], pa.Table]]:
         """The table by the parts that its files lie in."""

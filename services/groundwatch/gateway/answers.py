@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import heapq
-import sqlite3
-import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
-from groundwatch.errors import UNDECODED, GroundwatchError, TransientError
+from groundwatch.errors import UNDECODED, GroundwatchError, MissingExtraError, TransientError
 from groundwatch.events import (
     LIVE,
     ChainAdvanced,
@@ -25,25 +22,11 @@ from groundwatch.events import (
 )
 from groundwatch.keys import in_partition, response_key
 from groundwatch.protocols.base import Stage
-from groundwatch.reporting.answers import (
-    MOST,
-    RANKS,
-    AnswerQuery,
-    Archived,
-    Found,
-    Hit,
-    Rank,
-    hit_of,
-    pairs_of,
-    tags_of,
-    text_of,
-    write_cursor,
-)
+from groundwatch.reporting.answers import MOST, AnswerQuery, Found, Hit, Rank, write_cursor
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.homes import places_of
 from groundwatch.runtime.delivery.partitioned import merged
 from groundwatch.runtime.delivery.streams import FAULTS, Batch, Read, last_message, position_of
-from groundwatch.runtime.delivery.superseding import superseded_by
 from groundwatch.runtime.services.tasks import SupervisedTask
 from groundwatch.runtime.stores.tombstones import Erased
 from groundwatch.runtime.telemetry.logs import logger
@@ -58,189 +41,69 @@ from groundwatch.topology import (
 )
 from groundwatch.topology.partitions import stream_in, stream_of, subjects_in
 
-KEPT = 100_000
-"""Outcomes at most, the latest."""
-
-_COLUMNS = (
-    *("moment", "stream", "sequence", "id", "run", "tenant", "model", "version", "protocol", "refuted"),
-    *("badness", "doubt", "tags", "pairs", "text", "hit"),
-)
-_TABLE = f"""
-CREATE TABLE answers ({", ".join(_COLUMNS)}, PRIMARY KEY (stream, sequence)) WITHOUT ROWID;
-CREATE INDEX newest ON answers (moment, stream, sequence);
-CREATE INDEX ids ON answers (id);
-"""
-_INSERT = f"INSERT OR REPLACE INTO answers VALUES ({', '.join('?' * len(_COLUMNS))})"
-
 _SCORED = msgspec.json.Decoder(ResponseScored)
-_HIT = msgspec.msgpack.Decoder(Hit)
 
 
-class RecentAnswers:
-    """Outcomes behind what `archived` says of the stream that was created then."""
+class Index(Protocol):
+    """Outcomes that can be found: what the archive has, and what its stream has brought since.
 
-    def __init__(
-        self, bus: Bus, version_tags: Sequence[str], archived: Callable[[int], int], kept: int = KEPT
-    ) -> None:
-        self._bus = bus
-        self._version_tags = version_tags
-        self._archived = archived
-        self._kept = kept
-        self._lock = threading.Lock()
-        self._database = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
-        self._database.executescript(_TABLE)
-        self._task = SupervisedTask("gateway-answers", self._follow_all)
-        self._superseded: set[tuple[int, int]] = set()
-        self._unread = ""
-        self._cuts: dict[int, tuple[int, float]] = {}
-
-    def start(self) -> None:
-        self._task.start()
-
-    async def stop(self) -> None:
-        await self._task.stop()
-        await asyncio.to_thread(self._close)
+    For any number of threads. Everything raises `TransientError` when the archive cannot be read, and
+    `TooSlow` what takes too long.
+    """
 
     @property
+    def complete(self) -> bool:
+        """Whether everything that is archived can be found."""
+        ...
+
     def problem(self) -> str:
-        return self._unread or self._task.problem
+        """Which of the archive's files is lost or damaged, in a line; empty for none."""
+        ...
 
-    @property
-    def cut_at(self) -> float | None:
-        """Before when there may be others, in seconds since the epoch: neither here nor in the archive."""
-        cuts = list(self._cuts.items())
-        found = (moment for created, (sequence, moment) in cuts if self._archived(created) < sequence)
-        return max(found, default=None)
+    def look(self) -> None:
+        """See how far the archive is, before it is taken in for the first time."""
+        ...
 
-    @property
-    def superseded(self) -> set[tuple[int, int]]:
-        """Places of outcomes, some of which the archive may have, that others took the place of."""
-        return self._superseded
+    def refresh(self) -> None:
+        """Take in what has come into the archive or left it since; let go of what is there twice or is too
+        much."""
+        ...
 
-    def search(self, query: AnswerQuery, after: Rank | None, most: int) -> Found:
-        """As `reporting.answers.Archived`."""
-        conditions, values = query.conditions(after)
-        if query.category or query.verdict:
-            condition, more = query.pairs_condition()
-            conditions.append(condition)
-            values += more
-        for name, value in query.same.items():
-            conditions.append(f"{name} = ?")
-            values.append(value)
-        for word in query.words:
-            conditions.append("instr(text, ?) > 0")
-            values.append(word)
-        where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
-        order = ", ".join(f"{column} DESC" for column in RANKS[query.order])
-        sql = f"SELECT hit FROM answers {where} ORDER BY {order} LIMIT ?"
-        with self._lock:
-            rows = self._database.execute(sql, (*values, most)).fetchall()
-        return Found([_HIT.decode(row) for (row,) in rows], self.cut_at)
+    def position(self, created: int) -> int:
+        """The last sequence of the outcome stream created then that can be found, or will be when all is
+        taken in; 0 for none."""
+        ...
 
-    def forget(self, gone: Callable[[Hit], bool]) -> None:
-        """Let go of those of which that holds."""
-        with self._lock:
-            rows = self._database.execute("SELECT hit FROM answers").fetchall()
-        places = [hit.place for hit in (_HIT.decode(row) for (row,) in rows) if gone(hit)]
-        self._remove(places)
+    def add(self, created: int, messages: Sequence[Read]) -> None:
+        """What the stream created then holds behind its position, in order; not empty."""
+        ...
 
-    def trim(self) -> None:
-        """Let go of what the archive has."""
-        with self._lock:
-            streams = [row[0] for row in self._database.execute("SELECT DISTINCT stream FROM answers")]
-            for stream in streams:
-                until = self._archived(stream)
-                self._database.execute(
-                    "DELETE FROM answers WHERE stream = ? AND sequence <= ?", (stream, until)
-                )
-            self._superseded = {one for one in self._superseded if one[1] > self._archived(one[0])}
-            number = self._database.execute("SELECT count(*) FROM answers").fetchone()[0]
-            if number > self._kept:
-                last = self._database.execute(
-                    "SELECT moment FROM answers ORDER BY moment DESC LIMIT 1 OFFSET ?", (self._kept,)
-                ).fetchone()[0]
-                gone = self._database.execute(
-                    "DELETE FROM answers WHERE moment <= ? RETURNING stream, sequence", (last,)
-                ).fetchall()
-                for stream, sequence in gone:
-                    self._cut(stream, sequence, last / 1e6)
+    def skip(self, created: int, sequence: int, moment: float) -> None:
+        """Up to here it is not looked through; it was recorded before then, in seconds since the epoch."""
+        ...
 
-    def _cut(self, created: int, sequence: int, moment: float) -> None:
-        before, until = self._cuts.get(created, (0, 0.0))
-        self._cuts[created] = (max(before, sequence), max(until, moment))
+    def forget(self, gone: Callable[[str, str], bool]) -> None:
+        """Let go of what streams have brought of the responses, by key and tenant, of which that holds."""
+        ...
 
-    def _remove(self, places: Iterable[tuple[int, int]]) -> None:
-        with self._lock:
-            self._database.executemany("DELETE FROM answers WHERE stream = ? AND sequence = ?", places)
+    def search(self, query: AnswerQuery, after: Rank | None, most: int) -> Found: ...
 
-    def _close(self) -> None:
-        with self._lock:
-            self._database.close()
+    def outcomes(self, hits: Sequence[Hit]) -> list[ResponseScored]:
+        """All of those that the archive has still."""
+        ...
 
-    async def _follow_all(self) -> None:
-        partitions = range(self._bus.partitions)
-        while True:
-            async with contextlib.aclosing(merged([self._follow(one) for one in partitions])) as following:
-                async for created, batch in following:
-                    if batch.messages:
-                        await asyncio.to_thread(self._add, created, batch.messages)
-            # One of the streams is another one: what is there is read anew, each once.
+    def messages(self, key: str, moment: float) -> list[tuple[str, str, bytes, float]]:
+        """Events of a response that was recorded about then: stream, subject, data, when it was stored."""
+        ...
 
-    async def _follow(self, partition: int) -> AsyncGenerator[tuple[int, Batch]]:
-        stream = stream_in(OUTCOMES, partition)
-        held = await position_of(self._bus.js, stream)
-        start = max(self._archived(held.created), held.first - 1, held.last - self._kept) + 1
-        if start > max(self._archived(held.created) + 1, held.first):
-            # Those before it are not looked through.
-            first = await self._bus.history.of_one_partition.next(stream, ">", start)
-            self._cut(held.created, start - 1, first.time if first is not None else 0.0)
-        following = self._bus.history.of_one_partition.follow(
-            stream,
-            subjects=subjects_in([run_subjects("outcome", None)], partition),
-            start_sequence=start,
-            on_fault=self._fault,
-        )
-        async with contextlib.aclosing(following):
-            async for batch in following:
-                yield held.created, batch
-
-    def _add(self, created: int, messages: Sequence[Read]) -> None:
-        rows, superseded = [], []
-        for read in messages:
-            try:
-                event = _SCORED.decode(read.data)
-            except UNDECODED as error:
-                logger.warning("gateway.answer_unread", subject=read.subject, error=str(error))
-                continue
-            address = parse_subject(read.subject)
-            if address is not None and address.run != event.run:
-                event = msgspec.structs.replace(event, run=address.run)
-            key = address.key if address is not None else event.key
-            if before := superseded_by(read.subject, read.headers):
-                superseded.append((created, before))
-            rows.append(_row(event, hit_of(event, key, created, read.sequence, self._version_tags)))
-        with self._lock:
-            self._database.execute("BEGIN")
-            self._database.executemany(_INSERT, rows)
-            self._database.execute("COMMIT")
-        self._remove(superseded)
-        self._superseded = self._superseded | set(superseded)
-
-    def _fault(self, problem: str) -> None:
-        if problem and not self._unread:
-            logger.warning("gateway.answers", problem=problem)
-        self._unread = problem
+    def close(self) -> None: ...
 
 
-def _row(event: ResponseScored, hit: Hit) -> tuple[Any, ...]:
-    beside: Mapping[str, object] = {
-        "tags": tags_of(event),
-        "pairs": pairs_of(event),
-        "text": text_of(event),
-        "hit": msgspec.msgpack.encode(hit),
-    }
-    return tuple(beside[name] if name in beside else getattr(hit, name) for name in _COLUMNS)
+KEPT = 100_000
+"""Outcomes of a stream at most that are read when nobody has archived them, the latest."""
 
+GATHER_SECONDS = 0.5
+"""How long outcomes gather before they are taken in together: that takes 13 ms for one and for ten."""
 
 REFRESH_SECONDS = 3.0
 CHECK_SECONDS = 30.0
@@ -268,50 +131,56 @@ class AnswerPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AnswerSearch:
-    """Finds answers. What it takes runs in threads of its own, few at once."""
+    """Finds answers. What it takes runs in threads of its own, few at once.
 
-    def __init__(
-        self, bus: Bus, archived: Archived | None, erased: Erased, version_tags: Sequence[str]
-    ) -> None:
+    Without an index, whose packages may lack, there is nothing but the answers that one knows by their id.
+    """
+
+    def __init__(self, bus: Bus, index: Index | None, erased: Erased, version_tags: Sequence[str]) -> None:
         self.version_tags = version_tags
-        self._archived = archived
+        self.index = index
+        self._bus = bus
         self._erased = erased
-        self.recent = RecentAnswers(
-            bus, version_tags, archived.position if archived is not None else lambda created: 0
-        )
+        self._following = SupervisedTask("gateway-answers", self._follow_all)
         self._refreshing = SupervisedTask("gateway-answers-archived", self._refresh)
         self._working = ThreadPoolExecutor(AT_ONCE, "answers")
         self._loading = ThreadPoolExecutor(1, "answers-archived")
         self._waiting = 0
         self._stones = 0
-        self._following = False
         self._problem = ""
+        self._unread = ""
         self._damage = ""
         self._looked_at = -CHECK_SECONDS
 
     def start(self) -> None:
-        self._refreshing.start()
+        if self.index is not None:
+            self._refreshing.start()
 
     async def stop(self) -> None:
-        if self._archived is not None:
-            self._archived.close()
+        if self.index is not None:
+            self.index.close()
         await self._refreshing.stop()
-        await self.recent.stop()
+        await self._following.stop()
         self._working.shutdown(wait=False, cancel_futures=True)
         self._loading.shutdown(wait=False, cancel_futures=True)
 
     @property
     def problem(self) -> str:
-        return self._damage or self._problem or self._refreshing.problem or self.recent.problem
+        if self.index is None:
+            return ""
+        tasks = self._refreshing.problem or self._following.problem
+        return self._damage or self._problem or self._unread or tasks
 
     @property
     def complete(self) -> bool:
         """Whether what is archived can be found."""
-        return self._archived is None or self._archived.complete
+        return self.index is None or self.index.complete
 
     async def search(self, query: AnswerQuery, after: Rank | None = None, most: int = MOST) -> AnswerPage:
         """Raises `TooSlow` for what takes too long, `TransientError` when it cannot be answered now."""
-        found = await self._work(lambda: self._search(query, after, most + 1))
+        if (index := self.index) is None:
+            raise TransientError(str(MissingExtraError("what finds answers (duckdb, pyarrow)", "archive")))
+        found = await self._work(lambda: self._search(index, query, after, most + 1))
         hits = found.hits[:most]
         more = len(found.hits) > most
         return AnswerPage(
@@ -323,16 +192,12 @@ class AnswerSearch:
 
     async def archived_outcomes(self, hits: Sequence[Hit]) -> list[ResponseScored]:
         """Of these, what the archive has."""
-        archived = self._archived
-        if archived is None or not hits:
-            return []
-        return await self._work(lambda: archived.outcomes(hits))
+        index = self.index
+        return await self._work(lambda: index.outcomes(hits)) if index is not None and hits else []
 
     async def archived_messages(self, key: str, moment: float) -> list[tuple[str, str, bytes, float]]:
-        archived = self._archived
-        if archived is None:
-            return []
-        return await self._work(lambda: archived.messages(key, moment))
+        index = self.index
+        return await self._work(lambda: index.messages(key, moment)) if index is not None else []
 
     def is_erased(self, key: str, tenant: str) -> bool:
         return self._erased.names_response(key, tenant)
@@ -346,53 +211,74 @@ class AnswerSearch:
         finally:
             self._waiting -= 1
 
-    def _search(self, query: AnswerQuery, after: Rank | None, most: int) -> Found:
+    def _search(self, index: Index, query: AnswerQuery, after: Rank | None, most: int) -> Found:
         """Without what was erased: in its place comes what is behind."""
         hits: list[Hit] = []
         size = most
         while True:
-            found = self._with_erased(query, after, size)
+            found = index.search(query, after, size)
             hits += [hit for hit in found.hits if not self.is_erased(hit.key, hit.tenant)]
             if len(hits) >= most or len(found.hits) < size:
                 return Found(hits[:most], found.searched_to)
             after, size = found.hits[-1].rank(query.order), min(2 * size, MOST_AT_ONCE)
 
-    def _with_erased(self, query: AnswerQuery, after: Rank | None, most: int) -> Found:
-        # First, since what goes from here is in the archive by then.
-        recent = self.recent.search(query, after, most)
-        hits, searched_to = recent.hits, recent.searched_to
-        if self._archived is not None:
-            superseded = self.recent.superseded
-            archived = self._archived.search(query, after, most + min(len(superseded), most))
-            known = {hit.place for hit in hits} | superseded
-            others = [hit for hit in archived.hits if hit.place not in known]
-            hits = list(heapq.merge(hits, others, key=lambda hit: hit.rank(query.order), reverse=True))
-            searched_to = max(filter(None, (searched_to, archived.searched_to)), default=None)
-        if query.order == "newest" and searched_to is not None:
-            hits = [hit for hit in hits if hit.recorded_at >= searched_to]
-        return Found(hits[:most], searched_to)
+    async def _follow_all(self) -> None:
+        assert self.index is not None
+        partitions = range(self._bus.partitions)
+        while True:
+            following = merged([self._follow(self.index, one) for one in partitions])
+            async with contextlib.aclosing(following):
+                async for created, batch in following:
+                    if batch.messages:
+                        await asyncio.to_thread(self.index.add, created, batch.messages)
+                        await asyncio.sleep(0.0 if batch.pending else GATHER_SECONDS / len(partitions))
+            # One of the streams is another one: what is there is read anew, each once.
+
+    async def _follow(self, index: Index, partition: int) -> AsyncGenerator[tuple[int, Batch]]:
+        stream = stream_in(OUTCOMES, partition)
+        held = await position_of(self._bus.js, stream)
+        first = max(index.position(held.created) + 1, held.first)
+        start = max(first, held.last - KEPT + 1)
+        if start > first:
+            # Those before it are not looked through.
+            after = await self._bus.history.of_one_partition.next(stream, ">", start)
+            index.skip(held.created, start - 1, after.time if after is not None else 0.0)
+        following = self._bus.history.of_one_partition.follow(
+            stream,
+            subjects=subjects_in([run_subjects("outcome", None)], partition),
+            start_sequence=start,
+            on_fault=self._fault,
+        )
+        async with contextlib.aclosing(following):
+            async for batch in following:
+                yield held.created, batch
+
+    def _fault(self, problem: str) -> None:
+        if problem and not self._unread:
+            logger.warning("gateway.answers", problem=problem)
+        self._unread = problem
 
     async def _refresh(self) -> None:
         """Look how far the archive is, follow what comes behind that, and take in what is archived."""
-        loop = asyncio.get_running_loop()
-        if self._archived is not None:
-            await self._try(self._archived.look)
-        if not self._following:
-            self._following = True
-            self.recent.start()
+        index = self.index
+        assert index is not None
+        await self._try(index.look)
+        self._following.start()
         while True:
-            if self._archived is not None:
-                await self._try(self._archived.refresh)
-                await self._check(self._archived)
-            await loop.run_in_executor(self._loading, self._tidy)
+            await self._try(index.refresh)
+            await self._check(index)
+            stones = self._erased.number
+            if stones != self._stones:
+                await self._try(lambda: index.forget(self.is_erased))
+                self._stones = stones
             await asyncio.sleep(REFRESH_SECONDS)
 
-    async def _check(self, archived: Archived) -> None:
+    async def _check(self, index: Index) -> None:
         """What is archived is known from when it was read: damage of since then is looked for."""
         if time.monotonic() < self._looked_at + CHECK_SECONDS:
             return
         loop = asyncio.get_running_loop()
-        damage = await loop.run_in_executor(self._loading, archived.problem)
+        damage = await loop.run_in_executor(self._loading, index.problem)
         if damage and damage != self._damage:
             logger.error("gateway.archive_damaged", error=damage)
         self._damage, self._looked_at = damage, time.monotonic()
@@ -406,13 +292,6 @@ class AnswerSearch:
             self._problem = f"answers that are archived cannot be found: {error}"
         else:
             self._problem = ""
-
-    def _tidy(self) -> None:
-        self.recent.trim()
-        stones = self._erased.number
-        if stones != self._stones:
-            self._stones = stones
-            self.recent.forget(lambda hit: self.is_erased(hit.key, hit.tenant))
 
 
 OF_ONE = 200
@@ -458,10 +337,9 @@ async def find_answer(
     key = response_key(tenant, name)
     if search.is_erased(key, tenant):
         return ErasedAnswer()
-    page, places = await asyncio.gather(
-        search.search(AnswerQuery(id=name, tenant=tenant), most=OF_ONE), places_of(bus, key)
+    hits, places = await asyncio.gather(
+        _hits(search, AnswerQuery(id=name, tenant=tenant)), places_of(bus, key)
     )
-    hits = page.hits
     runs = tuple(dict.fromkeys([*([LIVE] if any(hit.run == LIVE for hit in hits) else []), *_runs(hits)]))
     wanted = run or (runs[0] if runs else LIVE)
     keys = list(dict.fromkeys([*(hit.key for hit in hits), *(in_partition(key, one) for one in places)]))
@@ -505,6 +383,10 @@ async def find_answer(
 def parse_kind(subject: str) -> str:
     address = parse_subject(subject)
     return address.kind if address is not None else ""
+
+
+async def _hits(search: AnswerSearch, query: AnswerQuery) -> list[Hit]:
+    return (await search.search(query, most=OF_ONE)).hits if search.index is not None else []
 
 
 def _runs(hits: Sequence[Hit]) -> list[str]:

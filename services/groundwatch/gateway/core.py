@@ -12,7 +12,7 @@ import msgspec
 from groundwatch.conversations.conversation import Conversation
 from groundwatch.errors import TransientError
 from groundwatch.events import LIVE, ResponseRecorded, ResponseScored
-from groundwatch.gateway.answers import AnswerSearch
+from groundwatch.gateway.answers import AnswerSearch, Index
 from groundwatch.gateway.auth import Access, Caller
 from groundwatch.gateway.budgets.budgets import Budgets
 from groundwatch.gateway.http.bodies import Held, Reading
@@ -29,7 +29,6 @@ from groundwatch.gateway.live.live import Live
 from groundwatch.gateway.refusals import Recorded, Refused, bounded
 from groundwatch.gateway.replays import Replays
 from groundwatch.keys import in_partition, response_key
-from groundwatch.reporting.answers import Archived
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.homes import places_of
 from groundwatch.runtime.delivery.outcomes import limits
@@ -63,7 +62,7 @@ class GatewayCore:
         metrics: Metrics,
         replays: Replays | None,
         problems: Callable[[], list[str]],
-        archived: Archived | None = None,
+        answers: Index | None = None,
     ) -> None:
         self.settings = settings.gateway
         self.bus = bus
@@ -106,7 +105,7 @@ class GatewayCore:
         )
         self.telling.append(lambda: self.live.notes)
         self.corrections = Corrections(bus, metrics.version_of)
-        self.answers = AnswerSearch(bus, archived, self.erased, settings.telemetry.version_tags)
+        self.answers = AnswerSearch(bus, answers, self.erased, settings.telemetry.version_tags)
 
     def notes(self) -> list[str]:
         """What somebody should know although it is no reason to send nobody here."""

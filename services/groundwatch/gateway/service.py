@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from starlette.types import ASGIApp
 
+from groundwatch.gateway.answers import Index
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.api import HttpApi
 from groundwatch.gateway.receivers.cloudevents import CloudEventRoutes
@@ -17,7 +18,6 @@ from groundwatch.gateway.receivers.joining import Joiner
 from groundwatch.gateway.receivers.nats import SubjectIntake
 from groundwatch.gateway.receivers.otlp import Receiver
 from groundwatch.gateway.replays import Replays
-from groundwatch.reporting.answers import Archived
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.telemetry.logs import logger
@@ -51,16 +51,16 @@ class GatewayService:
         metrics: Metrics,
         replays: Replays | None = None,
         run_gauges: Running | None = None,
-        archived: Archived | None = None,
+        answers: Index | None = None,
     ) -> None:
-        """`run_gauges` tell Prometheus of replays, which are no business of the gateway's own; `archived`
-        finds answers that the archive has."""
+        """`run_gauges` tell Prometheus of replays, which are no business of the gateway's own; `answers`
+        is in what answers are found."""
         self._settings = settings
         self._bus = bus
         self._metrics = metrics
         self._replays = replays
         self._run_gauges = run_gauges
-        self._archived = archived
+        self._answers = answers
         metrics.objective.set(settings.alarm.objective)
         self._server: HttpServer | None = None
         self._grpc: GrpcServer | None = None
@@ -96,7 +96,7 @@ class GatewayService:
     async def _start(self) -> None:
         settings = self._settings.gateway
         self.core = core = GatewayCore(
-            self._settings, self._bus, self._metrics, self._replays, self._unready, self._archived
+            self._settings, self._bus, self._metrics, self._replays, self._unready, self._answers
         )
         core.telling.append(self._troubles)
         self._joiner = joiner = Joiner(core)

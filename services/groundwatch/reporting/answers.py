@@ -11,12 +11,11 @@ import binascii
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, get_args
 
 import msgspec
 
 from groundwatch.errors import UNDECODED, UsageError
-from groundwatch.events import Decision, Label, OutcomeKind, ResponseScored, version_of
 from groundwatch.times import read_moment
 
 Order = Literal["newest", "worst", "uncertain"]
@@ -78,14 +77,8 @@ class AnswerQuery(msgspec.Struct, frozen=True, kw_only=True):
     until: float | None = None
     order: Order = "newest"
 
-    @property
-    def same(self) -> dict[str, str]:
-        """Columns that must be equal to something."""
-        names = ("model", "version", "tenant", "protocol", "run")
-        return {name: value for name in names if (value := getattr(self, name))}
-
     def conditions(self, after: Rank | None = None) -> tuple[list[str], list[Any]]:
-        """Of tag, id and time, in SQL, with their parameters; behind a rank where it is given."""
+        """Of names, tag and time, in SQL, with their parameters; behind a rank where it is given."""
         found: list[str] = []
         values: list[Any] = []
 
@@ -93,8 +86,9 @@ class AnswerQuery(msgspec.Struct, frozen=True, kw_only=True):
             found.append(condition)
             values.extend(parameters)
 
-        if self.id:
-            want("id = ?", self.id)
+        for name in ("model", "version", "tenant", "protocol", "run", "id"):
+            if value := getattr(self, name):
+                want(f"{name} = ?", value)
         if self.tag:
             name, _, value = self.tag.partition("=")
             want("instr(tags, ?) > 0", f"{RECORD}{name}{FIELD}{value}{RECORD}")
@@ -106,12 +100,6 @@ class AnswerQuery(msgspec.Struct, frozen=True, kw_only=True):
             condition, behind_it = _behind(RANKS[self.order], after)
             want(condition, *behind_it)
         return found, values
-
-    def pairs_condition(self) -> tuple[str, list[Any]]:
-        """Of category and verdict, as `pairs_of` writes them."""
-        before = f"{RECORD}{self.category}" if self.category else ""
-        behind = f"{self.verdict}{RECORD}" if self.verdict else ""
-        return "instr(pairs, ?) > 0", [f"{before}{FIELD}{behind}"]
 
 
 def _behind(columns: Sequence[str], rank: Rank) -> tuple[str, list[Any]]:
@@ -186,47 +174,6 @@ class Found(msgspec.Struct, frozen=True):
     searched_to: float | None = None
 
 
-class Archived(Protocol):
-    """What the archive has, for one thread at a time; `refresh` for one of its own.
-
-    Everything raises `TransientError` when the archive cannot be read, and `TooSlow` what takes too long.
-    """
-
-    @property
-    def complete(self) -> bool:
-        """Whether everything that is archived can be found."""
-        ...
-
-    def problem(self) -> str:
-        """Which of the archive's files is lost or damaged, in a line; empty for none."""
-        ...
-
-    def look(self) -> None:
-        """See how far the archive is, before it is taken in for the first time."""
-        ...
-
-    def refresh(self) -> None:
-        """Take in what has come or gone since."""
-        ...
-
-    def position(self, created: int) -> int:
-        """The last sequence of the outcome stream created then that can be found, or will be when all is
-        taken in; 0 for none."""
-        ...
-
-    def search(self, query: AnswerQuery, after: Rank | None, most: int) -> Found: ...
-
-    def outcomes(self, hits: Sequence[Hit]) -> list[ResponseScored]:
-        """All of those that are there still."""
-        ...
-
-    def messages(self, key: str, moment: float) -> list[tuple[str, str, bytes, float]]:
-        """Events of a response that was recorded about then: stream, subject, data, when it was stored."""
-        ...
-
-    def close(self) -> None: ...
-
-
 class WrongFilter(UsageError):
     """A filter, the order or the cursor is wrong: `field`."""
 
@@ -291,60 +238,3 @@ def read_cursor(text: str, order: Order) -> Rank | None:
         if not whole and (name not in FLOATS or not math.isfinite(value)):
             raise WrongFilter("cursor", "it is not one that was given here")
     return rank
-
-
-def tags_of(event: ResponseScored) -> str:
-    """Its tags as a search looks for them."""
-    return RECORD + "".join(f"{name}{FIELD}{value}{RECORD}" for name, value in event.tags.items())
-
-
-def pairs_of(event: ResponseScored) -> str:
-    """Categories with verdicts of its claims, as a search looks for them."""
-    pairs = dict.fromkeys((claim.category, claim.decision.value) for claim in event.claims)
-    return RECORD + "".join(f"{category}{FIELD}{verdict}{RECORD}" for category, verdict in pairs)
-
-
-def text_of(event: ResponseScored) -> str:
-    """What words are looked for in, in lower case."""
-    texts = (*(unit.text for unit in event.units), *(claim.text for claim in event.claims))
-    return "\n".join(texts).lower()
-
-
-def hit_of(event: ResponseScored, key: str, stream: int, sequence: int, version_tags: Sequence[str]) -> Hit:
-    """What a list shows of an outcome; the archive makes the same of its rows."""
-    counts = dict.fromkeys(Decision, 0)
-    for claim in event.claims:
-        counts[claim.decision] += 1
-    scored = event.outcome is OutcomeKind.SCORED
-    wrong = [claim for claim in event.claims if claim.decision is Decision.REFUTED]
-    doubts = [abs(claim.probability - 0.5) for claim in event.claims if claim.probability is not None]
-    units = event.units
-    if wrong:
-        at = wrong[0].unit
-        sentence = units[at].text if 0 <= at < len(units) else ""
-    else:
-        sentence = next((unit.text for unit in units if unit.label is Label.DESCRIPTIVE), "")
-    when = event.recorded_at or event.scored_at
-    return Hit(
-        id=event.id,
-        tenant=event.tenant,
-        run=event.run,
-        model=event.model,
-        version=version_of(event.tags, version_tags),
-        protocol=event.protocol,
-        key=key,
-        outcome=event.outcome.value,
-        reason=event.reason,
-        moment=round(when * 1e6) if when > 0 else 0,
-        stream=stream,
-        sequence=sequence,
-        score=event.score,
-        refuted=counts[Decision.REFUTED] if scored else 0,
-        supported=counts[Decision.SUPPORTED] if scored else 0,
-        undecided=counts[Decision.UNDECIDED],
-        badness=-event.score if event.score is not None else NO_SCORE,
-        doubt=-min(doubts) if doubts else NO_DOUBT,
-        sentence=sentence[:SENTENCE_LENGTH],
-        facts=tuple(HitFact(claim.text[:FACT_LENGTH], claim.category, claim.unit) for claim in wrong[:FACTS]),
-        image=event.images[0] if event.images else "",
-    )

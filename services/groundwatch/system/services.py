@@ -5,15 +5,14 @@ import contextlib
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import nats.errors
 
 from groundwatch.archive.cold import cold_events
 from groundwatch.archive.images import archived_images
-from groundwatch.archive.place import SWITCHED_OFF, installed
+from groundwatch.archive.place import installed
 from groundwatch.errors import TransientError, UsageError
-from groundwatch.reporting.answers import Archived
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.provisioning import missing
 from groundwatch.runtime.services.run import observed, running, until_told_to_stop
@@ -23,6 +22,9 @@ from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.runtime.telemetry.server import telemetry_server
+
+if TYPE_CHECKING:
+    from groundwatch.gateway.answers import Index
 
 STAGES = (
     "gateway",
@@ -55,7 +57,7 @@ def make_service(
     if name == "gateway":
         from groundwatch.replay.service import ReplayManager, RunGauges
 
-        more = [ReplayManager(settings), RunGauges(bus, metrics.replay), archived_answers(settings)]
+        more = [ReplayManager(settings), RunGauges(bus, metrics.replay), answer_index(settings)]
     if name == "annotation" and settings.second_opinion.judge:
         from groundwatch.system.second_opinion import second_opinions
 
@@ -67,13 +69,13 @@ def make_service(
     return service
 
 
-def archived_answers(settings: Settings) -> Archived | None:
-    """What finds answers in the archive, where there is one."""
-    if settings.archive.url in ("", SWITCHED_OFF) or not installed():
+def answer_index(settings: Settings) -> "Index | None":
+    """In what answers are found, where the packages for it are installed."""
+    if not installed():
         return None
-    from groundwatch.archive.answers import ArchivedAnswers
+    from groundwatch.archive.answers import AnswerIndex
 
-    return ArchivedAnswers(settings.archive)
+    return AnswerIndex(settings.archive, settings.telemetry.version_tags)
 
 
 def metrics_for(settings: Settings) -> Metrics:

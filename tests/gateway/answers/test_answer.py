@@ -13,8 +13,9 @@ from tests.support.answer_pages import ANSWER, FACTS, units_of
 from tests.support.answers import VERSION_TAGS
 from tests.support.cooling import cool
 
-from groundwatch.archive.answers import ArchivedAnswers
+from groundwatch.archive.answers import AnswerIndex
 from groundwatch.archive.outcomes import Archive
+from groundwatch.errors import TransientError
 from groundwatch.events import Judge, OutcomeKind, ResponseRecorded, ResponseScored
 from groundwatch.gateway.answers import AnswerSearch, find_answer
 from groundwatch.keys import home_of, response_key
@@ -62,8 +63,8 @@ def scored(response, protocol="faithscore", **changes):
 async def searching(bus, url):
     erased = Erased(bus.js)
     await erased.start()
-    archived = ArchivedAnswers(ArchiveSettings(url=url)) if url else None
-    search = AnswerSearch(bus, archived, erased, VERSION_TAGS)
+    index = AnswerIndex(ArchiveSettings(url=url), VERSION_TAGS)
+    search = AnswerSearch(bus, index, erased, VERSION_TAGS)
     search.start()
     try:
         yield search
@@ -122,3 +123,18 @@ async def test_of_an_outcome_alone_the_archive_still_says_what_it_has(tmp_path):
             found = await find_answer(bus, search, "default", "one")
             assert found.response is None
             assert found.outcomes["faithscore"] == event
+
+
+async def test_without_the_archives_packages_an_answer_is_known_by_its_id(tmp_path):
+    async with provisioned(tmp_path / "nats", 1) as bus:
+        response = recorded("one", 1)
+        await bus.create(outcomes.recorded(response, "0" * 64))
+        await bus.create(outcomes.outgoing(scored(response)))
+        search = AnswerSearch(bus, None, Erased(bus.js), VERSION_TAGS)
+        search.start()
+        with pytest.raises(TransientError, match=r"pip install 'groundwatch\[archive\]'"):
+            await search.search(AnswerQuery())
+        found = await find_answer(bus, search, "default", "one")
+        assert (found.response, found.outcomes) == (response, {"faithscore": scored(response)})
+        assert (search.problem, search.complete) == ("", True)
+        await search.stop()

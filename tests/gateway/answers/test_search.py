@@ -14,7 +14,7 @@ from tests.archive.test_answers import unique
 from tests.partitions.conftest import provisioned
 from tests.support.answers import VERSION_TAGS, expected, named, random_outcome, random_query
 
-from groundwatch.archive.answers import ArchivedAnswers
+from groundwatch.archive.answers import AnswerIndex
 from groundwatch.archive.outcomes import Archive, rows_after
 from groundwatch.gateway.answers import AnswerSearch
 from groundwatch.keys import home_of, response_key
@@ -71,8 +71,8 @@ async def test_half_archived_and_half_in_the_stream(partitions, tmp_path):
         await archive_all(bus, archive)
         erased = Erased(bus.js)
         await erased.start()
-        archived = ArchivedAnswers(ArchiveSettings(url=archive.url))
-        search = AnswerSearch(bus, archived, erased, VERSION_TAGS)
+        index = AnswerIndex(ArchiveSettings(url=archive.url), VERSION_TAGS)
+        search = AnswerSearch(bus, index, erased, VERSION_TAGS)
         search.start()
         try:
             for event in events[120:]:
@@ -92,7 +92,9 @@ async def test_half_archived_and_half_in_the_stream(partitions, tmp_path):
                 assert found == named(expected(events, query), query), query
             # What the archive has by then goes from the other half, and is there once all the same.
             await archive_all(bus, archive)
-            await until(lambda: search.recent.search(AnswerQuery(), None, 500).hits == [])
+            await until(
+                lambda: index._duck.execute(f"FROM {index._at}.answers WHERE file = 0").fetchall() == []
+            )
             assert await number() == len(events)
             gone = events[0]
             name = tombstone_name("tenant", gone.tenant)
@@ -193,7 +195,8 @@ async def test_a_list_goes_on_behind_what_was_erased(order, tmp_path):
         await archive_all(bus, archive)
         erased = Erased(bus.js)
         await erased.start()
-        search = AnswerSearch(bus, ArchivedAnswers(ArchiveSettings(url=archive.url)), erased, VERSION_TAGS)
+        index = AnswerIndex(ArchiveSettings(url=archive.url), VERSION_TAGS)
+        search = AnswerSearch(bus, index, erased, VERSION_TAGS)
         search.start()
         query = AnswerQuery(order=order)
         try:

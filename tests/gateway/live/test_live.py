@@ -15,7 +15,7 @@ from tests.support.nats_proxy import nats_proxy
 
 from groundwatch.errors import TransientError
 from groundwatch.events import OutcomeKind, ResponseScored
-from groundwatch.gateway.answers import RecentAnswers
+from groundwatch.gateway.answers import AnswerSearch
 from groundwatch.gateway.auth import Filter
 from groundwatch.gateway.live import live
 from groundwatch.gateway.live.live import Missed, Shown, Watcher
@@ -303,7 +303,7 @@ async def test_what_comes_is_shown_while_the_history_is_still_read(
     monkeypatch.setattr(streams, "MOST", 1)
     monkeypatch.setattr(streams, "WAIT", 0.1)
     # What answers are found by reads the outcomes, too.
-    monkeypatch.setattr(RecentAnswers, "start", lambda self: None)
+    monkeypatch.setattr(AnswerSearch, "start", lambda self: None)
     for name in "abc":
         await publish(name)
     fetched: list[str] = []
