@@ -71,6 +71,8 @@ def test_denials_and_texts() -> None:
         ("other", "two sisters", Naming.OWN_AND_SINGULAR, "other two sister"),
         ("other", "sisters", Naming.OWN_AND_SINGULAR, "other sister"),
         ("taller one", "men", Naming.OWN_AND_SINGULAR, "taller man"),
+        ("others", "cups", Naming.OWN_AND_PLURAL, "other cups"),
+        ("the others", "cup", Naming.OWN_AND_PLURAL, "the other cups"),
         ("white ones", "shirt", Naming.OWN_AND_PLURAL, "white shirts"),
         ("two on the left", "cups", Naming.OWN_AND_PLURAL, "two cups on the left"),
         ("one of them", "dogs", Naming.OWN_AND_SINGULAR, "one dog"),

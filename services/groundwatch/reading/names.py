@@ -11,6 +11,7 @@ from groundwatch.reading.word_lists import WORDS
 
 ARTICLE = re.compile(r"^(?:an?|the|his|her|its|their|any|some|this|that|these|those|no)\s+", re.I)
 _ONE = re.compile(r"\bones?\b", re.I)
+_OTHERS = re.compile(r"\bothers$", re.I)
 _OF_THEM = re.compile(r"(?<!\s)\s++of\s++(?:them|these|those|which|whom)\b.*$", re.I)
 _PLACE = re.compile(
     r"(?<!\s)\s++(?:on|in|at|near|behind|with|to|from|under|nearest|closest|by|beside)\s", re.I
@@ -34,7 +35,7 @@ def compose(own: str, noun: str, naming: Naming) -> str:
         return own
     plural = naming is Naming.OWN_AND_PLURAL
     noun = with_head(ARTICLE.sub("", noun), plural=plural)
-    own = _OF_THEM.sub("", own)
+    own = _OTHERS.sub("other", _OF_THEM.sub("", own))
     if own.lower() != "one" and (one := _ONE.search(own)) and not own.lower().startswith("one "):
         return own[: one.start()] + noun + own[one.end() :]
     if place := _PLACE.search(own):

@@ -105,6 +105,28 @@ async def test_each_count_is_of_its_own_things(engine: ReaderEngine):
     assert sorted(pairs) == ["(blue, cup)"] * 2 + ["(red, cup)"] * 3
 
 
+@pytest.mark.parametrize(
+    "answer", ["Five cups: two red, three blue.", "There are five cups: two are red and three are blue."]
+)
+async def test_parts_of_a_number_are_counted_each(engine: ReaderEngine, answer: str):
+    pairs = await found(engine, Subset.ATTRIBUTE_OBJECT, answer)
+    assert sorted(pairs) == ["(blue, cup)"] * 3 + ["(red, cup)"] * 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("The dog is not larger than the car.", ["car", "dog"]),
+        ("The box isn't smaller than the ball.", ["box", "ball"]),
+        ("The stool is no taller than the lamp.", ["lamp", "stool"]),
+    ],
+)
+async def test_a_comparison_that_is_denied_ranks_the_other_way(
+    engine: ReaderEngine, answer: str, expected: list[str]
+):
+    assert await found(engine, Subset.RELATION_COMPARATIVE, answer) == expected
+
+
 async def test_clothes_in_a_coordination_are_each_worn(engine: ReaderEngine):
     answer = "A man is wearing a blue shirt and a red hat. The woman wears black shoes and white pants."
     assert sorted(await found(engine, Subset.ATTRIBUTE_PEOPLE, answer)) == [

@@ -53,7 +53,8 @@ _ASCENDING = re.compile(
     r"|\b(?:ascending|increasing) (?:order|size)",
     re.IGNORECASE,
 )
-_BEFORE_COMPARISON = re.compile(r"\s(?:is|are|looks?|appears?|seems?)\b.*$", re.IGNORECASE)
+_NOT = re.compile(r"n['’]t\b|\b(?:not?|never)\b", re.IGNORECASE)
+_BEFORE_COMPARISON = re.compile(r"\s(?:(?:is|are)(?:n['’]t)?|looks?|appears?|seems?)\b.*$", re.IGNORECASE)
 _NUMBERED = re.compile(r"(?:^|\s)(\d{1,3})[.)]\s")
 _CLAUSE = re.compile(r"[.!?;:\n]|, | and | but | while ")
 
@@ -98,7 +99,7 @@ def _pairs(reading: Reading, *, worn: bool) -> Iterator[Claim]:
         words = list(dict.fromkeys(_BE.sub("", fact.words, count=1) for fact in facts))
         together = len(words) > 1 and "are" not in facts[0].words.split()[:1]
         for fact, color in zip(facts, [" and ".join(words)] if together else words, strict=False):
-            parts = (color, name)
+            parts = (color, name.removeprefix(f"{color} "))
             if parts in seen:
                 continue
             seen.add(parts)
@@ -126,6 +127,10 @@ class _Counts:
                 self._by_name[_name(fact.subject)].add(min(low, MOST_ALIKE))
 
     def of(self, fact: Fact) -> int:
+        first = fact.subject.partition(" ")[0]
+        low, high = lexicon().number(first) or (0, 0)
+        if low == high and low:  # "The two cups" of five.
+            return min(low, MOST_ALIKE)
         numbers = self._by_name.get(_name(fact.subject), set())
         many = fact.words.startswith("are ") and len(numbers) == 1
         return self._by_thing.get(fact.thing) or (min(numbers) if many else 1)
@@ -212,11 +217,11 @@ def _comparisons(reading: Reading, answer: str) -> Iterator[tuple[str, str]]:
     relations = [fact for fact in (*reading.facts, *reading.doubtful) if fact.kind is Kind.RELATION]
     for found in _COMPARES.finditer(answer):
         fact = next((one for one in relations if one.span[0] <= found.start() < one.span[1]), None)
-        if fact is not None and fact.denied:
-            continue
+        denied = fact.denied if fact else _NOT.search(answer, max(0, found.start() - 12), found.start())
         before, behind = _clause(answer, found.start(), found.end())
         pair = _name(fact.subject if fact else before), _name(fact.object if fact else behind)
-        yield pair if found[1] else (pair[1], pair[0])
+        # What is not larger is ranked below.
+        yield pair if bool(found[1]) != bool(denied) else (pair[1], pair[0])
 
 
 def _clause(answer: str, start: int, end: int) -> tuple[str, str]:
