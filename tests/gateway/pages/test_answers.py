@@ -23,7 +23,7 @@ from groundwatch.events import (
     OutcomeKind,
     SubSentence,
 )
-from groundwatch.gateway.pages.answer import marked, marked_sentence
+from groundwatch.gateway.pages.answers import marked, marked_sentence
 from groundwatch.keys import response_key
 from groundwatch.runtime.stores.tombstones import Tombstone, tombstone_name, write
 

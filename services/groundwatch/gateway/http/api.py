@@ -35,8 +35,7 @@ from groundwatch.gateway.intake.submissions import DIGEST, Submission, read_ques
 from groundwatch.gateway.intake.window import Bulk
 from groundwatch.gateway.login import LoginRoutes
 from groundwatch.gateway.pages.alarms import AlarmPages
-from groundwatch.gateway.pages.answer import AnswerPages
-from groundwatch.gateway.pages.answers import AnswersRoutes
+from groundwatch.gateway.pages.answers import AnswerPages, AnswersRoutes
 from groundwatch.gateway.pages.health import HealthPage
 from groundwatch.gateway.pages.overview import Overview
 from groundwatch.gateway.pages.rendering import Pages

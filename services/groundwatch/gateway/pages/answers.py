@@ -1,22 +1,50 @@
-"""Answers, as a page and as JSON: a search whose every filter stands in the address."""
+"""Answers, as pages and as JSON: one with everything that is known of it, and a search whose every filter
+stands in the address."""
 
 from __future__ import annotations
 
+import re
 import time
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
+from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import Response
 
-from groundwatch.events import DEFAULT_TENANT, LIVE
-from groundwatch.gateway.answers import AnswerPage
-from groundwatch.gateway.auth import VIEW, Caller
+from groundwatch.errors import TransientError
+from groundwatch.events import (
+    DEFAULT_TENANT,
+    LIVE,
+    Box,
+    ChainAdvanced,
+    ClaimsMatched,
+    Decision,
+    Judge,
+    JudgedClaim,
+    Label,
+    LeftOut,
+    LeftOutKind,
+    OpinionGiven,
+    OutcomeKind,
+    Reference,
+    ResponseScored,
+    SubSentence,
+    version_of,
+)
+from groundwatch.gateway.answers import Answer, AnswerPage, ErasedAnswer, RawEvent, find_answer
+from groundwatch.gateway.auth import VIEW, VIEW_PAGE, Caller
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.routing import Route, caller_of, is_json, json
-from groundwatch.gateway.pages.answer import marked_sentence
 from groundwatch.gateway.pages.rendering import Pages, address, answer_address
+from groundwatch.gateway.pages.showing import MOST as MOST_CHARACTERS
+from groundwatch.gateway.pages.showing import visible
 from groundwatch.gateway.refusals import Refused
+from groundwatch.protocols.base import Stage
+from groundwatch.protocols.triplets import SceneGraph, blamed, triplet_of
 from groundwatch.reporting.answers import (
     MOST,
     ORDERS,
@@ -28,6 +56,545 @@ from groundwatch.reporting.answers import (
     read_cursor,
     read_query,
 )
+from groundwatch.reporting.reasons import explain
+from groundwatch.reviews.opinions import Opinions
+from groundwatch.runtime.telemetry.logs import logger
+
+SHOWN = 1_800
+"""Characters of an answer that are shown at once."""
+
+_WORD = re.compile(r"(\w+)")
+
+STOP = frozenset(
+    _WORD.findall(
+        "a an the is are was were be been being there it its this that these those of in on at to from with "
+        "by and or as has have had do does for into onto out up down over under he she they his her their "
+        "one some"
+    )
+)
+"""Words that are wrong by themselves in no answer."""
+
+LEFT_OUT = {
+    LeftOutKind.REASONING: "reasoning: not judged",
+    LeftOutKind.MARK: "a mark: not judged",
+    LeftOutKind.CODE: "program text or a formula: not judged",
+    LeftOutKind.LANGUAGE: "another language: not read",
+    LeftOutKind.REPETITION: "said again and again: judged once",
+}
+"""Why words are grey."""
+
+
+def marked(
+    answer: str | None,
+    units: Sequence[SubSentence],
+    claims: Sequence[JudgedClaim],
+    limit: int = SHOWN,
+    left_out: Sequence[LeftOut] = (),
+) -> Markup:
+    """The answer with its sub-sentences; without one, the sub-sentences alone. A long one is cut."""
+    wrong: dict[int, list[str]] = defaultdict(list)
+    for claim in claims:
+        if claim.decision is Decision.REFUTED:
+            wrong[claim.unit].append(claim.text)
+    if answer is None:
+        whole = Markup(" ").join(
+            _unit(unit.text.strip(), unit.label, wrong.get(at, ())) for at, unit in enumerate(units)
+        )
+        return _words(whole)
+    if len(answer) <= limit:
+        return _words(_between(answer, len(answer), units, wrong, left_out))
+    left = len(answer) - MOST_CHARACTERS
+    more = Markup('<p class="note">{:,} more characters are not shown</p>').format(left) if left > 0 else ""
+    return Markup("{}<details><summary>all {:,} characters</summary>{}{}</details>").format(
+        _words(_between(answer, limit, units, wrong, left_out) + "…"),
+        len(answer),
+        _words(_between(answer, min(len(answer), MOST_CHARACTERS), units, wrong, left_out)),
+        more,
+    )
+
+
+def marked_sentence(sentence: str, facts: Iterable[str]) -> Markup:
+    """One sub-sentence with the words of these facts marked."""
+    return Markup('<bdi class="sentence-text">{}</bdi>').format(
+        _unit(sentence.strip(), Label.DESCRIPTIVE, list(facts))
+    )
+
+
+def _between(
+    answer: str,
+    end: int,
+    units: Sequence[SubSentence],
+    wrong: dict[int, list[str]],
+    left_out: Sequence[LeftOut],
+) -> Markup:
+    made, at = [], 0
+    for number, unit in enumerate(units):
+        # Places are the judge's word, and may be none.
+        if unit.start < at or unit.end > len(answer) or unit.end <= unit.start or unit.start >= end:
+            continue
+        piece = answer[unit.start : min(unit.end, end)]
+        start = unit.start + len(piece) - len(piece.lstrip())
+        made.append(_grey(answer, at, start, left_out))
+        at = min(unit.end, end)
+        made.append(_grey(answer, start, at, left_out, unit.label, wrong.get(number, ())))
+    made.append(_grey(answer, at, end, left_out))
+    return Markup("").join(made)
+
+
+def _grey(
+    answer: str,
+    start: int,
+    end: int,
+    left_out: Sequence[LeftOut],
+    label: Label = Label.DESCRIPTIVE,
+    facts: Sequence[str] = (),
+) -> Markup:
+    """A stretch of the answer, in grey what of it was not read, with the reason."""
+    made, at = [], start
+    for part in left_out[bisect_left(left_out, start, key=lambda part: part.end) :]:
+        if part.start >= end:
+            break
+        first, last = max(part.start, at), min(part.end, end)
+        if first >= last:
+            continue
+        made.append(_unit(answer[at:first], label, facts))
+        why = LEFT_OUT[part.kind] + (f" ({part.detail})" if part.detail else "")
+        made.append(
+            Markup('<span class="unit analytical" title="{}">{}</span>').format(
+                why, visible(answer[first:last])
+            )
+        )
+        at = last
+    made.append(_unit(answer[at:end], label, facts))
+    return Markup("").join(made)
+
+
+def _unit(text: str, label: Label, facts: Sequence[str]) -> Markup:
+    if not facts:
+        if label is Label.ANALYTICAL:
+            return _not_judged(text, "analytical: not judged")
+        return escape(visible(text))
+    words = {stem(word) for fact in facts for word in _WORD.findall(fact)} - STOP
+    pieces = [
+        Markup("<mark>{}</mark>").format(piece) if at % 2 and stem(piece) in words else escape(visible(piece))
+        for at, piece in enumerate(_WORD.split(text))
+    ]
+    title = visible("\n".join(f"✗ {fact[:200]}" for fact in facts[:5]))
+    return Markup('<span class="unit wrong" title="{}">{}</span>').format(title, Markup("").join(pieces))
+
+
+def _not_judged(text: str, why: str) -> Markup:
+    return Markup('<span class="unit analytical" title="{}">{}</span>').format(why, visible(text))
+
+
+def stem(word: str) -> str:
+    """In lower case, without the s of a plural."""
+    low = word.lower()
+    return low[:-1] if len(low) > 3 and low.endswith("s") and not low.endswith("ss") else low
+
+
+def _words(content: Markup) -> Markup:
+    return Markup('<div class="words answer-text" dir="auto">{}</div>').format(content)
+
+
+MANY = 200
+"""Facts, rounds and names that are shown of an answer."""
+
+
+class TripletRow(msgspec.Struct, frozen=True, kw_only=True):
+    parts: tuple[str, str, str]
+    decision: Decision
+    wrong: str
+    graph: str
+
+
+class MatchRow(msgspec.Struct, frozen=True, kw_only=True):
+    text: str
+    reference: str
+    kind: str
+
+
+class StepRow(msgspec.Struct, frozen=True, kw_only=True):
+    number: int
+    description: str
+    image: str
+    similarity: float | None
+    gc: float | None
+
+
+def triplet_rows(claims: Sequence[JudgedClaim], reference: Reference | None) -> list[TripletRow]:
+    """Tri-HE's triplets, with what the scene graph makes of each where there is one."""
+    graph = SceneGraph(reference.triplets, reference.objects) if reference and reference.triplets else None
+    found = []
+    for claim in claims:
+        if (parts := triplet_of(claim)) is not None:
+            found.append(
+                TripletRow(
+                    parts=parts,
+                    decision=claim.decision,
+                    wrong=blamed(claim) or "",
+                    graph=graph.judge(parts).value if graph is not None else "",
+                )
+            )
+    return found
+
+
+def match_rows(judged: ClaimsMatched, reference: Reference | None) -> tuple[list[MatchRow], list[str]]:
+    """What each generated feature was matched with, and objects of the reference that nothing was."""
+    by_claim = {match.claim: match for match in judged.matches}
+    rows = []
+    for at, claim in enumerate(judged.extracted.claims[:MANY]):
+        match = by_claim.get(at)
+        rows.append(
+            MatchRow(
+                text=claim.text,
+                reference=match.reference if match is not None else "",
+                kind=match.kind if match is not None else "",
+            )
+        )
+    covered = {match.reference.casefold() for match in judged.matches}
+    named = reference.objects if reference is not None else ()
+    return rows, [name for name in named if name.casefold() not in covered][:MANY]
+
+
+def step_rows(chain: ChainAdvanced, outcome: ResponseScored | None) -> list[StepRow]:
+    """A chain round by round; `gc` is GC@t where there is an outcome."""
+    values = outcome.values if outcome is not None else {}
+    return [
+        StepRow(
+            number=at,
+            description=step.description,
+            image=step.image,
+            similarity=step.similarity,
+            gc=values.get(f"gc{at}"),
+        )
+        for at, step in enumerate(chain.steps[:MANY], 1)
+    ]
+
+
+def curve(steps: Sequence[StepRow], width: int = 520, height: int = 150) -> Markup:
+    """Similarity and GC@t over the rounds, drawn by the server."""
+    lines = [
+        (name, [(step.number, value) for step in steps if (value := getattr(step, of)) is not None])
+        for name, of in (("similarity", "similarity"), ("gc", "gc"))
+    ]
+    if not any(len(points) > 1 for _, points in lines):
+        return Markup("")
+    last = max(step.number for step in steps)
+    low = min(0.0, *(value for _, points in lines for _, value in points))
+
+    def at(number: int, value: float) -> tuple[float, float]:
+        x = 34 + (width - 44) * (number - 1) / max(1, last - 1)
+        return x, 10 + (height - 34) * (1 - value) / (1 - low)
+
+    drawn = []
+    for level in (1.0, 0.5, 0.0):
+        y = at(1, level)[1]
+        drawn.append(
+            Markup('<line class="rule" x1="34" x2="{}" y1="{:.1f}" y2="{:.1f}"/>').format(width - 10, y, y)
+            + Markup('<text x="28" y="{:.1f}" text-anchor="end">{}</text>').format(y + 4, level)
+        )
+    for name, points in lines:
+        placed_points = " ".join(f"{x:.1f},{y:.1f}" for x, y in (at(*point) for point in points))
+        drawn.append(Markup('<g class="{}"><polyline class="line" points="{}"/>').format(name, placed_points))
+        drawn += [
+            Markup(
+                '<circle class="point" cx="{:.1f}" cy="{:.1f}" r="3"><title>{}: {:.3f}</title></circle>'
+            ).format(*at(number, value), number, value)
+            for number, value in points
+        ]
+        drawn.append(Markup("</g>"))
+    drawn += [
+        Markup('<text x="{:.1f}" y="{}" text-anchor="middle">{}</text>').format(
+            at(step.number, 0)[0], height - 4, step.number
+        )
+        for step in steps
+        if last <= 12 or step.number % (last // 10) == 0
+    ]
+    told = ", ".join(f"{step.similarity:.2f}" for step in steps if step.similarity is not None)
+    return Markup(
+        '<svg class="chart curve" role="img" viewBox="0 0 {} {}" aria-label="Similarity to the first image '
+        'by round: {}">{}</svg>'
+    ).format(width, height, told, Markup("").join(drawn))
+
+
+SIGNS = {Decision.REFUTED: "✗", Decision.SUPPORTED: "✓", Decision.UNDECIDED: "?"}
+
+
+class PlacedBox(msgspec.Struct, frozen=True, kw_only=True):
+    """A place in an image where a judge saw something, in percent of its width and height."""
+
+    number: int
+    x: str
+    y: str
+    width: str
+    height: str
+    facts: tuple[int, ...]
+    bad: bool
+    label: str
+    score: float
+    below: bool
+
+
+class Picture(msgspec.Struct, frozen=True, kw_only=True):
+    """An image of the answer with its boxes, those of refuted facts on top."""
+
+    sha256: str
+    label: str
+    boxes: tuple[PlacedBox, ...]
+
+
+class Fact(msgspec.Struct, frozen=True, kw_only=True):
+    """A claim as the page shows it; `boxes` are the numbers of its boxes, `opinions` what people say."""
+
+    number: int
+    claim: JudgedClaim
+    sign: str
+    boxes: tuple[int, ...]
+    opinions: tuple[tuple[str, Decision], ...]
+
+
+class Tab(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    link: str
+    current: bool
+    told: str
+
+
+class AnswerPages:
+    def __init__(self, core: GatewayCore, pages: Pages) -> None:
+        self._core = core
+        self._pages = pages
+        self._opinions = Opinions(core.bus)
+
+    def routes(self) -> list[Route]:
+        return [self._pages.route("/answers/{id:path}", self.page, VIEW_PAGE)]
+
+    async def page(self, request: Request) -> Response:
+        caller = caller_of(request)
+        query = request.query_params
+        name = request.path_params["id"]
+        tenant = caller.tenant(query.get("tenant", "")) or DEFAULT_TENANT
+        run = caller.full_run(query.get("run", ""))
+        found = await find_answer(self._core.bus, self._core.answers, tenant, name, run)
+        if isinstance(found, ErasedAnswer):
+            message = "Somebody asked that it be removed, and nothing of it is left here."
+            raise Refused("erased", message)
+        if found is None:
+            raise Refused("not_found", self._missing(name, tenant, caller.in_words(run)))
+        return self._render(request, caller, found, await self._given(found))
+
+    def _missing(self, name: str, tenant: str, run: str) -> str:
+        where = f" in run {run}" if run else ""
+        told = f"No answer '{name[:200]}' of tenant '{tenant[:200]}' is recorded{where}."
+        if not self._core.answers.complete:
+            told += " The archive is still being read: look again in a moment."
+        return told
+
+    async def _given(self, found: Answer) -> list[OpinionGiven]:
+        try:
+            given = await self._opinions.of(found.key)
+        except TransientError as error:
+            logger.warning("gateway.page_without_opinions", error=str(error))
+            return []
+        return [one for one in given if one.run == found.run]
+
+    def _render(
+        self, request: Request, caller: Caller, found: Answer, given: Sequence[OpinionGiven]
+    ) -> Response:
+        names = [*found.outcomes, *found.waiting]
+        wanted = request.query_params.get("protocol", "")
+        protocol = wanted if wanted in names else next(iter(names), "")
+        outcome = found.outcomes.get(protocol)
+        response = found.response
+        images = response.images if response is not None else outcome.images if outcome is not None else ()
+        about = response if response is not None else outcome
+        assert about is not None
+        own = [one for one in given if one.protocol == protocol]
+        claims = outcome.claims[:MANY] if outcome is not None else ()
+        pictures = placed(images, claims, found.id)
+        judged = found.judged.get(protocol)
+        tenant = "" if caller.only else found.tenant
+        version_tags = self._core.answers.version_tags
+        reference = response.reference if response is not None else None
+        steps = step_rows(judged, outcome) if isinstance(judged, ChainAdvanced) else []
+        triplets = triplet_rows(claims, reference) if all(map(triplet_of, claims)) else []
+        run = caller.in_words(found.run)
+        tabs = [
+            Tab(
+                name=one,
+                link=answer_address(found.id, tenant, run, one),
+                current=one == protocol,
+                told=_told(found.outcomes.get(one)),
+            )
+            for one in names
+        ]
+        runs = [
+            Tab(
+                name=caller.in_words(one),
+                link=answer_address(found.id, tenant, caller.in_words(one), protocol),
+                current=one == found.run,
+                told=_in_run(found, one, protocol),
+            )
+            for one in found.runs
+        ]
+        return self._pages.render(
+            request,
+            "answer.html",
+            here="/answers",
+            found=found,
+            about=about,
+            version=version_of(about.tags, version_tags),
+            tenant="" if tenant == DEFAULT_TENANT else tenant,
+            run=run,
+            protocol=protocol,
+            outcome=outcome,
+            kinds=OutcomeKind,
+            why=_why(outcome),
+            text=marked(
+                response.answer if response is not None else None,
+                outcome.units if outcome is not None else (),
+                claims,
+                left_out=outcome.left_out if outcome is not None else (),
+            ),
+            left_out=bool(outcome is not None and outcome.left_out),
+            units=_analytical(outcome),
+            pictures=pictures,
+            facts=facts_of(claims, pictures, own),
+            more_facts=max(0, len(outcome.claims) - MANY) if outcome is not None else 0,
+            tabs=tabs,
+            runs=runs,
+            prompt=response.prompt if response is not None else "",
+            unanswered=response.unanswered if response is not None else None,
+            reference=reference,
+            triplets=triplets,
+            graph=reference.triplets[:MANY] if reference is not None and triplets else (),
+            matches=match_rows(judged, reference) if isinstance(judged, ClaimsMatched) else None,
+            steps=steps,
+            curve=curve(steps),
+            opinions=own,
+            judges=outcome.judges if outcome is not None else {},
+            judge=_judge(outcome),
+            events=[_formatted(one) for one in found.events],
+            link=answer_address(found.id, tenant, run, protocol),
+        )
+
+
+def placed(images: Sequence[str], claims: Sequence[JudgedClaim], name: str) -> list[Picture]:
+    """Each image with the boxes in it, each place once, numbered through."""
+    by_place: dict[tuple[int, float, float, float, float], tuple[Box, list[int]]] = {}
+    for number, claim in enumerate(claims):
+        for box in claim.boxes:
+            place = (box.image, box.x0, box.y0, box.x1, box.y1)
+            by_place.setdefault(place, (box, []))[1].append(number)
+    made: dict[int, list[PlacedBox]] = {}
+    for number, (box, facts) in enumerate(list(by_place.values())[:MANY], 1):
+        bad = any(claims[fact].decision is Decision.REFUTED for fact in facts)
+        made.setdefault(box.image, []).append(
+            PlacedBox(
+                number=number,
+                x=_percent(box.x0),
+                y=_percent(box.y0),
+                width=_percent(box.x1 - box.x0),
+                height=_percent(box.y1 - box.y0),
+                facts=tuple(dict.fromkeys(facts)),
+                bad=bad,
+                label=box.label,
+                score=box.score,
+                below=box.y0 < 0.06,
+            )
+        )
+    return [
+        Picture(
+            sha256=sha256,
+            label=f"Image {at + 1} of {len(images)} of answer {name[:100]}",
+            boxes=tuple(sorted(made.get(at, ()), key=lambda box: box.bad)),
+        )
+        for at, sha256 in enumerate(images)
+    ]
+
+
+def facts_of(
+    claims: Sequence[JudgedClaim], pictures: Iterable[Picture], given: Iterable[OpinionGiven]
+) -> list[Fact]:
+    """Claims, refuted ones first and then those that nobody decided."""
+    boxes: dict[int, list[int]] = {}
+    for picture in pictures:
+        for box in picture.boxes:
+            for fact in box.facts:
+                boxes.setdefault(fact, []).append(box.number)
+    opinions: dict[int, list[tuple[str, Decision]]] = {}
+    for opinion in given:
+        for said in opinion.facts:
+            if said.claim is not None and not said.removed:
+                opinions.setdefault(said.claim, []).append((opinion.reviewer, said.decision))
+    order = (Decision.REFUTED, Decision.UNDECIDED, Decision.SUPPORTED)
+    found = [
+        Fact(
+            number=number,
+            claim=claim,
+            sign=SIGNS[claim.decision],
+            boxes=tuple(sorted(boxes.get(number, ()))),
+            opinions=tuple(opinions.get(number, ())),
+        )
+        for number, claim in enumerate(claims)
+    ]
+    return sorted(found, key=lambda fact: order.index(fact.claim.decision))
+
+
+def _told(outcome: ResponseScored | None) -> str:
+    if outcome is None:
+        return "waiting"
+    return f"{outcome.score:.2f}" if outcome.score is not None else outcome.outcome.value
+
+
+def _why(outcome: ResponseScored | None) -> str:
+    if outcome is None:
+        return ""
+    return explain(outcome.reason, declined=outcome.outcome is OutcomeKind.DECLINED)
+
+
+def _in_run(found: Answer, run: str, protocol: str) -> str:
+    hit = next((hit for hit in found.hits if hit.run == run and hit.protocol == protocol), None)
+    if hit is None:
+        return ""
+    return f"{hit.score:.2f}" if hit.score is not None else hit.outcome
+
+
+def _analytical(outcome: ResponseScored | None) -> int:
+    return sum(unit.label == "analytical" for unit in outcome.units) if outcome is not None else 0
+
+
+def _judge(outcome: ResponseScored | None) -> Judge | None:
+    """Who decided on the facts."""
+    judges = outcome.judges if outcome is not None else {}
+    return judges.get(Stage.VERIFICATION) or judges.get(Stage.MATCHING)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3f}%"
+
+
+class Formatted(msgspec.Struct, frozen=True):
+    subject: str
+    size: int
+    text: str
+
+
+def _formatted(raw: RawEvent) -> Formatted:
+    try:
+        text = msgspec.json.format(
+            raw.data[:MOST_CHARACTERS] if len(raw.data) <= MOST_CHARACTERS else raw.data, indent=2
+        ).decode()
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        text = raw.data[:MOST_CHARACTERS].decode("utf-8", "replace")
+    cut = (
+        f"{text[:MOST_CHARACTERS]}\n… {len(text) - MOST_CHARACTERS:,} more characters"
+        if len(text) > MOST_CHARACTERS
+        else text
+    )
+    return Formatted(raw.subject, len(raw.data), visible(cut))
+
 
 SHOWN = 25
 """Answers of a page."""
