@@ -17,7 +17,7 @@ from tests.gateway.otlp.made import JSON, PROTOBUF, logs, record, said, span, tr
 from groundwatch.errors import UsageError
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
 from groundwatch.gateway.grpc.generated.monitor_pb2_grpc import MonitorServiceStub
-from groundwatch.gateway.http.bodies import Reading
+from groundwatch.gateway.http.requests import Reading
 from groundwatch.gateway.receivers.otlp import MEMBERS, MOST_ITEMS, Repeats
 from groundwatch.reviews.queues import MOST_OF_TENANT, Queues, QueueSpec
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from groundwatch.gateway.http.routing import Route
+from groundwatch.gateway.http.requests import Route
 
 
 def served_by(gateway: Any) -> list[Route]:

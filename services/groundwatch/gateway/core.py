@@ -15,7 +15,7 @@ from groundwatch.events import LIVE, ResponseRecorded, ResponseScored
 from groundwatch.gateway.answers import AnswerSearch, Index
 from groundwatch.gateway.auth import Access, Caller
 from groundwatch.gateway.budgets.budgets import Budgets
-from groundwatch.gateway.http.bodies import Held, Reading
+from groundwatch.gateway.http.requests import Held, Reading
 from groundwatch.gateway.intake.admission import Admission, Backlog
 from groundwatch.gateway.intake.intake import Intake
 from groundwatch.gateway.intake.known_ids import KnownIds

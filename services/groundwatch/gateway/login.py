@@ -8,8 +8,15 @@ from starlette.responses import RedirectResponse, Response
 
 from groundwatch.errors import TransientError
 from groundwatch.gateway.auth import CALLBACK, LOGIN, VIEW_PAGE, Access, LoginRefused, OidcAttempt, Session
-from groundwatch.gateway.http.bodies import form_of
-from groundwatch.gateway.http.routing import FORM, READING, Route, known_caller, media_type, when_refused
+from groundwatch.gateway.http.requests import (
+    FORM,
+    READING,
+    Route,
+    form_of,
+    known_caller,
+    media_type,
+    when_refused,
+)
 from groundwatch.gateway.pages.rendering import Pages
 from groundwatch.gateway.refusals import Refused
 from groundwatch.runtime.settings.login import LoginSettings

@@ -19,7 +19,7 @@ from tests.support.routes import served_by
 from groundwatch.errors import SettingsError
 from groundwatch.gateway.auth import MAY, Tokens
 from groundwatch.gateway.grpc import server
-from groundwatch.gateway.http.routing import Route
+from groundwatch.gateway.http.requests import Route
 
 ADDRESSES = """
 GET     /                               viewer      all tenants

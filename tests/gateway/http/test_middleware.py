@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from groundwatch.client.files.submitting import Submission
 from groundwatch.errors import UsageError
-from groundwatch.gateway.http.routing import Guard
+from groundwatch.gateway.http.requests import Guard
 
 TOKENS = """
 acme   acme-token-0123456789

@@ -14,7 +14,7 @@ from tests.support.provisioning import provision_again
 
 from groundwatch.events import ResponseRecorded
 from groundwatch.gateway.auth import EVERYBODY
-from groundwatch.gateway.http.bodies import Lines
+from groundwatch.gateway.http.requests import Lines
 from groundwatch.gateway.intake import window
 from groundwatch.gateway.intake.submissions import Submission
 from groundwatch.gateway.refusals import Refused

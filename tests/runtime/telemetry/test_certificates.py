@@ -13,8 +13,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from groundwatch.runtime.telemetry.certificates import show_end
-from groundwatch.runtime.telemetry.metrics import Metrics
+from groundwatch.runtime.telemetry.metrics import Metrics, show_end
 
 KEY = ec.generate_private_key(ec.SECP256R1())
 

@@ -1,7 +1,7 @@
 import pytest
 
-from groundwatch.runtime.telemetry import labels
-from groundwatch.runtime.telemetry.labels import ENOUGH, OTHER, BoundedLabel
+from groundwatch.runtime.telemetry import metrics
+from groundwatch.runtime.telemetry.metrics import ENOUGH, OTHER, BoundedLabel
 
 
 def test_names_beyond_the_limit_are_other() -> None:
@@ -26,7 +26,7 @@ def test_a_name_in_use_takes_the_label_of_one_that_came_once() -> None:
 
 
 def test_what_came_long_ago_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(labels, "AGE", 20)
+    monkeypatch.setattr(metrics, "AGE", 20)
     label = BoundedLabel(2, lambda value: None)
     for _ in range(200):
         label("v1")

@@ -13,8 +13,7 @@ from groundwatch.errors import DecodeError, InputError, TransientError
 from groundwatch.events import Decision, Drawn, Judge, JudgedClaim, OutcomeKind, ResponseScored, Usage
 from groundwatch.ledger.auditing import AuditMetrics
 from groundwatch.runtime.delivery.dead_letters import _kind
-from groundwatch.runtime.telemetry.labels import ENOUGH
-from groundwatch.runtime.telemetry.metrics import MOMENTS, SCOPES, Metrics
+from groundwatch.runtime.telemetry.metrics import ENOUGH, MOMENTS, SCOPES, Metrics
 
 CLAIM = JudgedClaim(text="x", category="entity", unit=0, decision=Decision.SUPPORTED)
 

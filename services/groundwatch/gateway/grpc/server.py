@@ -34,7 +34,7 @@ from groundwatch.gateway.grpc.generated.monitor_pb2_grpc import (
     MonitorServiceServicer,
     add_MonitorServiceServicer_to_server,
 )
-from groundwatch.gateway.http.bodies import SMALL, Held, Reading, Share, holding
+from groundwatch.gateway.http.requests import SMALL, Held, Reading, Share, holding
 from groundwatch.gateway.intake import window
 from groundwatch.gateway.intake.submissions import (
     DIGEST,
@@ -51,8 +51,8 @@ from groundwatch.records import Limits
 from groundwatch.runtime.delivery.bus import ENCODER, Receipt
 from groundwatch.runtime.services.tasks import SupervisedTask
 from groundwatch.runtime.settings.gateway import GrpcSettings
-from groundwatch.runtime.telemetry.certificates import show_end
 from groundwatch.runtime.telemetry.logs import logger
+from groundwatch.runtime.telemetry.metrics import show_end
 from groundwatch.topology import HEADER_TRACE
 
 DOMAIN = "groundwatch"

@@ -17,16 +17,18 @@ from groundwatch.errors import GroundwatchError
 from groundwatch.events import DEFAULT_TENANT
 from groundwatch.gateway.auth import ANYBODY, SEND, VIEW, Caller, Filter, Need
 from groundwatch.gateway.core import GatewayCore, confirm, look_up
-from groundwatch.gateway.http.bodies import Receiving, body_of, share_of
-from groundwatch.gateway.http.routing import (
+from groundwatch.gateway.http.requests import (
     AuthMiddleware,
     Guard,
+    Receiving,
     Route,
+    body_of,
     caller_of,
     check_encoding,
     json,
     known_alone,
     media_type,
+    share_of,
     when_http,
     when_refused,
 )
@@ -47,7 +49,7 @@ from groundwatch.gateway.refusals import Refused, bounded
 from groundwatch.records import Limits
 from groundwatch.runtime.security.same_origin import SameOrigin
 from groundwatch.runtime.stores.losses import MAX_REPORT, REASONS, put_report, read_report
-from groundwatch.runtime.telemetry.labels import OTHER
+from groundwatch.runtime.telemetry.metrics import OTHER
 from groundwatch.runtime.telemetry.server import telemetry_routes
 from groundwatch.topology import HEADER_TRACE
 

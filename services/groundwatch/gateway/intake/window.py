@@ -15,7 +15,7 @@ import msgspec
 
 from groundwatch.gateway.auth import Caller
 from groundwatch.gateway.core import GatewayCore
-from groundwatch.gateway.http.bodies import Lines
+from groundwatch.gateway.http.requests import Lines
 from groundwatch.gateway.intake.intake import RETRY_SECONDS, Ready
 from groundwatch.gateway.intake.submissions import Submission, read_submission
 from groundwatch.gateway.refusals import ANSWER_SECONDS, Recorded, Refused, outcome_of

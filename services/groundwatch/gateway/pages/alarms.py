@@ -13,8 +13,7 @@ from groundwatch.errors import UNDECODED, GroundwatchError
 from groundwatch.events import LIVE, AlarmRaised, Decision, OutcomeKind, ResponseScored
 from groundwatch.gateway.auth import Need
 from groundwatch.gateway.core import GatewayCore
-from groundwatch.gateway.http.bodies import form_of
-from groundwatch.gateway.http.routing import Route, caller_of, is_json, json
+from groundwatch.gateway.http.requests import Route, caller_of, form_of, is_json, json
 from groundwatch.gateway.live.alarms import Acknowledgements, key_of
 from groundwatch.gateway.live.corrections import CorrectedRates
 from groundwatch.gateway.pages.rendering import Pages, address

@@ -38,7 +38,7 @@ from groundwatch.events import (
 from groundwatch.gateway.answers import Answer, AnswerPage, ErasedAnswer, RawEvent, find_answer
 from groundwatch.gateway.auth import VIEW, VIEW_PAGE, Caller
 from groundwatch.gateway.core import GatewayCore
-from groundwatch.gateway.http.routing import Route, caller_of, is_json, json
+from groundwatch.gateway.http.requests import Route, caller_of, is_json, json
 from groundwatch.gateway.pages.rendering import Pages, address, answer_address
 from groundwatch.gateway.pages.showing import MOST as MOST_CHARACTERS
 from groundwatch.gateway.pages.showing import visible

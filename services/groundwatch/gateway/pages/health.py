@@ -13,7 +13,7 @@ from groundwatch.errors import GroundwatchError, UsageError
 from groundwatch.gateway.auth import Need
 from groundwatch.gateway.budgets import rules
 from groundwatch.gateway.core import GatewayCore
-from groundwatch.gateway.http.routing import Route
+from groundwatch.gateway.http.requests import Route
 from groundwatch.gateway.pages.rendering import Pages
 from groundwatch.gateway.refusals import Refused
 from groundwatch.runtime.delivery.bus import Bus

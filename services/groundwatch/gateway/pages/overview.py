@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from groundwatch.gateway.auth import Need
 from groundwatch.gateway.core import GatewayCore
-from groundwatch.gateway.http.routing import Route, is_json, json
+from groundwatch.gateway.http.requests import Route, is_json, json
 from groundwatch.gateway.live.corrections import CorrectedRates
 from groundwatch.gateway.pages.rendering import Pages
 from groundwatch.gateway.pages.showing import scale_top

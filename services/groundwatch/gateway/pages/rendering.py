@@ -15,7 +15,7 @@ from starlette.responses import RedirectResponse, Response
 from groundwatch.errors import GroundwatchError
 from groundwatch.events import DEFAULT_TENANT, LIVE
 from groundwatch.gateway.auth import ANYBODY, Caller, Need
-from groundwatch.gateway.http.routing import Route, known_caller
+from groundwatch.gateway.http.requests import Route, known_caller
 from groundwatch.gateway.pages.showing import FILTERS, interval_chart, trend_chart
 from groundwatch.gateway.refusals import Refused, refusal_of
 from groundwatch.runtime.delivery.streams import FAULTS

@@ -14,8 +14,16 @@ from groundwatch.errors import InputError, UnknownName, UsageError
 from groundwatch.events import Decision, FactOpinion, Label, OpinionGiven, ResponseRecorded, ResponseScored
 from groundwatch.gateway.auth import OPERATE, REVIEW, REVIEW_PAGE, VIEW, Caller, Need
 from groundwatch.gateway.core import GatewayCore
-from groundwatch.gateway.http.bodies import MAX_JSON, body_of, form_of, json_of
-from groundwatch.gateway.http.routing import Route, caller_of, is_json, json
+from groundwatch.gateway.http.requests import (
+    MAX_JSON,
+    Route,
+    body_of,
+    caller_of,
+    form_of,
+    is_json,
+    json,
+    json_of,
+)
 from groundwatch.gateway.pages.rendering import Pages
 from groundwatch.gateway.refusals import Refused, bounded
 from groundwatch.protocols import registry

@@ -19,8 +19,7 @@ from groundwatch.counting import count_values
 from groundwatch.errors import UNDECODED, TransientError
 from groundwatch.gateway.auth import SEND, Caller
 from groundwatch.gateway.core import GatewayCore
-from groundwatch.gateway.http.bodies import body_of
-from groundwatch.gateway.http.routing import Route, caller_of, check_encoding, json, media_type
+from groundwatch.gateway.http.requests import Route, body_of, caller_of, check_encoding, json, media_type
 from groundwatch.gateway.intake.logged import INCOMPLETE
 from groundwatch.gateway.receivers.joining import Family, Half, Head, Joiner
 from groundwatch.gateway.refusals import Recorded, Refused, bounded

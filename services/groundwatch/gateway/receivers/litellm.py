@@ -14,8 +14,7 @@ from groundwatch.counting import MOST_VALUES, TooLong, count_values, has_more_va
 from groundwatch.errors import UNDECODED
 from groundwatch.gateway.auth import SEND
 from groundwatch.gateway.core import GatewayCore
-from groundwatch.gateway.http.bodies import body_of
-from groundwatch.gateway.http.routing import Route, caller_of, json, problem
+from groundwatch.gateway.http.requests import Route, body_of, caller_of, json, problem
 from groundwatch.gateway.intake.logged import NOT_LOST
 from groundwatch.gateway.intake.window import MAX_ERRORS
 from groundwatch.gateway.refusals import Recorded, Refused, one_line

@@ -35,8 +35,7 @@ from groundwatch.errors import InputError, TransientError
 from groundwatch.events import DEFAULT_TENANT
 from groundwatch.gateway.auth import SEND, Caller
 from groundwatch.gateway.core import GatewayCore
-from groundwatch.gateway.http.bodies import body_of, share_of
-from groundwatch.gateway.http.routing import Route, caller_of, media_type
+from groundwatch.gateway.http.requests import Route, body_of, caller_of, media_type, share_of
 from groundwatch.gateway.intake.logged import NOT_LOST
 from groundwatch.gateway.receivers.joining import Family, Half, Head, Joiner
 from groundwatch.gateway.refusals import Recorded, Refused, one_line, refusal_of

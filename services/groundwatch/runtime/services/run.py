@@ -17,9 +17,8 @@ from groundwatch.errors import TransientError
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.services.service import Service
 from groundwatch.runtime.settings import Settings
-from groundwatch.runtime.telemetry.certificates import show_end
 from groundwatch.runtime.telemetry.logs import logger
-from groundwatch.runtime.telemetry.metrics import Metrics
+from groundwatch.runtime.telemetry.metrics import Metrics, show_end
 from groundwatch.runtime.telemetry.traces import Traces
 
 DRAIN_SECONDS = 25.0
