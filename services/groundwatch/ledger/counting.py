@@ -20,7 +20,7 @@ from groundwatch.ledger.lines import date_of, day_of, key_hash, pair_hash
 from groundwatch.ledger.reading import AWAY, Ages, Erasures, outcome_of, recorded_of, stones
 from groundwatch.ledger.state import OUTCOME, RECORDED, Early, Gap, State, Waiting
 from groundwatch.runtime.delivery.history import History
-from groundwatch.runtime.delivery.partitioned import PartitionHistory
+from groundwatch.runtime.delivery.partitioned import PartitionedHistory
 from groundwatch.runtime.delivery.streams import SKIPPED, Read, position_of, read_stream
 from groundwatch.runtime.stores.losses import losses_by_sender
 from groundwatch.runtime.stores.tombstones import Tombstone, tombstone_name
@@ -61,7 +61,7 @@ class Position(msgspec.Struct, frozen=True):
         return max(0, missing - max(0, self.pending - others) - max(0, missing - self.pending))
 
 
-async def positions(history: PartitionHistory) -> dict[str, Position]:
+async def positions(history: PartitionedHistory) -> dict[str, Position]:
     """How far every consumer of a partition is. Consumers only move forward and streams only grow, so what a
     stage had acknowledged by now left its result where a later reading finds it."""
     found = {}
@@ -80,7 +80,7 @@ async def _position(js: JetStreamContext, stream: str, consumer: str) -> Positio
     return Position(floor if pending else delivered, delivered, pending, waiting)
 
 
-async def oldest_time(history: PartitionHistory, ages: Ages) -> float:
+async def oldest_time(history: PartitionedHistory, ages: Ages) -> float:
     """When the oldest response still kept was stored; 0 while none has been removed."""
     message = await history.next(RESPONSES, ">", 1)
     at = await position_of(history.js, history.name(RESPONSES))
@@ -101,7 +101,7 @@ class Counting:
 
     def __init__(
         self,
-        history: PartitionHistory,
+        history: PartitionedHistory,
         state: State,
         positions: dict[str, Position],
         until: int,
@@ -370,7 +370,7 @@ class Counting:
         return waiting, lost
 
 
-def with_losses(ledger: Ledger, history: PartitionHistory, state: State) -> Ledger:
+def with_losses(ledger: Ledger, history: PartitionedHistory, state: State) -> Ledger:
     """With the responses that are lost by now."""
     stream = history.name(RESPONSES)
     lost = tuple(

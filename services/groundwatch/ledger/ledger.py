@@ -23,7 +23,7 @@ from groundwatch.ledger.state import OUTCOME, RECORDED, ErasedPairs, State
 from groundwatch.ledger.store import LedgerStore
 from groundwatch.replay.runs import Runs
 from groundwatch.runtime.delivery.history import Cold
-from groundwatch.runtime.delivery.partitioned import PartitionHistory, history_of
+from groundwatch.runtime.delivery.partitioned import PartitionedHistory, history_of
 from groundwatch.runtime.delivery.streams import Position, position_of
 from groundwatch.runtime.stores.audits import AuditSummary, write_summary
 from groundwatch.runtime.telemetry.logs import logger
@@ -70,7 +70,9 @@ async def audit(
 class Auditor:
     """An audit of live traffic of one partition, from the state that the last one left."""
 
-    def __init__(self, history: PartitionHistory, state: State, store: LedgerStore | None, why: str) -> None:
+    def __init__(
+        self, history: PartitionedHistory, state: State, store: LedgerStore | None, why: str
+    ) -> None:
         self.state = state
         self._history = history
         self._store = store
@@ -81,7 +83,7 @@ class Auditor:
     async def open(cls, js: JetStreamContext, partition: int = 0, cold: Cold | None = None) -> "Auditor":
         """Of one partition, with the state that was saved, or a new one. Raises `UsageError` when its streams
         do not exist."""
-        history = PartitionHistory(js, cold, partition)
+        history = PartitionedHistory(js, cold, range(partition, partition + 1))
         store = await LedgerStore.open(js, partition)
         state = await store.load() if store is not None else None
         try:

@@ -31,7 +31,7 @@ from groundwatch.ledger.state import (
     Recorded,
     State,
 )
-from groundwatch.runtime.delivery.partitioned import PartitionHistory
+from groundwatch.runtime.delivery.partitioned import PartitionedHistory
 from groundwatch.runtime.delivery.streams import Read, position_of, read_stream
 from groundwatch.runtime.stores.tombstones import Tombstone, tombstones
 from groundwatch.topology import (
@@ -93,7 +93,7 @@ class Ages(msgspec.Struct, frozen=True, kw_only=True):
         return gap.since <= max(self.retention, self.stream, self.before if gap.first == 1 else 0.0)
 
 
-async def ages_of(history: PartitionHistory) -> Ages:
+async def ages_of(history: PartitionedHistory) -> Ages:
     """Of a partition's responses."""
     age = (await history.js.stream_info(history.name(RESPONSES))).config.max_age or 0.0
     known = (await stones(history.js)).values()
@@ -113,7 +113,7 @@ async def stones(js: JetStreamContext) -> dict[str, Tombstone]:
         return {}
 
 
-async def holes(history: PartitionHistory, state: State) -> list[Gap]:
+async def holes(history: PartitionedHistory, state: State) -> list[Gap]:
     """Sequences between the first response of the stream and the last that was read, which no message has any
     more, where they are more than is known of."""
     name, until = history.name(RESPONSES), state.position(RECORDED)
@@ -133,7 +133,7 @@ async def holes(history: PartitionHistory, state: State) -> list[Gap]:
     return found
 
 
-async def dated(history: PartitionHistory, gap: Gap) -> Gap:
+async def dated(history: PartitionedHistory, gap: Gap) -> Gap:
     """With the time of what the stream has before it, where it has that."""
     if gap.since:
         return gap
@@ -189,7 +189,7 @@ _READ: dict[str, Callable[[Read], Event | None]] = {
 """In the order in which events of the same time are taken."""
 
 
-async def last_sequences(history: PartitionHistory) -> dict[str, int]:
+async def last_sequences(history: PartitionedHistory) -> dict[str, int]:
     """How far each kind is read: a later stage before the one that it follows, so that with an event of a
     pair its response is read too."""
     return {
@@ -203,7 +203,7 @@ class Reading:
 
     def __init__(
         self,
-        history: PartitionHistory,
+        history: PartitionedHistory,
         state: State,
         last: Mapping[str, int],
         *,

@@ -1,4 +1,4 @@
-"""Reading the streams of all partitions as one, where there are several."""
+"""Reading the streams of partitions as one: of all where there are several, or of a single one."""
 
 import contextlib
 from asyncio import Queue, create_task, gather
@@ -13,7 +13,7 @@ from groundwatch.runtime.delivery.lookups import Count
 from groundwatch.runtime.delivery.streams import MOST, RESUME_SECONDS, Batch, Read, position_of
 from groundwatch.runtime.services.tasks import cancelled
 from groundwatch.topology import ARCHIVED
-from groundwatch.topology.partitions import kind_of, stream_in, stream_of, streams_of_kind, subjects_in
+from groundwatch.topology.partitions import kind_of, stream_in, stream_of, subjects_in
 
 T = TypeVar("T")
 
@@ -21,90 +21,51 @@ AHEAD = 4
 """Items that are held until they are taken, of all generators together."""
 
 
-class PartitionHistory(History):
-    """One partition: `RESPONSES` and the others of `ARCHIVED` mean its streams here."""
-
-    def __init__(self, js: JetStreamContext, cold: Cold | None, partition: int) -> None:
-        super().__init__(js, cold)
-        self.partition = partition
-
-    @property
-    def hot(self) -> "PartitionHistory":
-        """The streams alone."""
-        return PartitionHistory(self.js, None, self.partition)
-
-    def name(self, stream: str) -> str:
-        """Of this partition's stream of a kind."""
-        return stream_in(stream, self.partition) if stream in ARCHIVED else stream
-
-    def _own(self, subject: str) -> str:
-        """A filter as it is here; a subject without wildcards has its partition in it."""
-        return next(iter(subjects_in([subject], self.partition)), subject)
-
-    async def batches(
-        self,
-        stream: str,
-        *,
-        subjects: Sequence[str] = (),
-        headers_only: bool = False,
-        start_sequence: int = 1,
-        last_sequence: int | None = None,
-        most: Callable[[], int] = lambda: MOST,
-        timeout: float = RESUME_SECONDS,
-    ) -> AsyncGenerator[list[Read]]:
-        reading = super().batches(
-            self.name(stream),
-            subjects=tuple(map(self._own, subjects)),
-            headers_only=headers_only,
-            start_sequence=start_sequence,
-            last_sequence=last_sequence,
-            most=most,
-            timeout=timeout,
-        )
-        async with contextlib.aclosing(reading):
-            async for several in reading:
-                yield several
-
-    async def last(self, stream: str, subject: str) -> Read | None:
-        return await super().last(self.name(stream), self._own(subject))
-
-    async def last_of_each(self, stream: str, subjects: Sequence[str]) -> list[Read | None]:
-        return await super().last_of_each(self.name(stream), list(map(self._own, subjects)))
-
-    async def next(self, stream: str, subject: str, sequence: int) -> Read | None:
-        return await super().next(self.name(stream), self._own(subject), sequence)
-
-    async def count(self, stream: str, subject: str) -> Count:
-        return await super().count(self.name(stream), self._own(subject))
-
-    async def first_sequence(self, stream: str) -> int:
-        return await super().first_sequence(self.name(stream))
-
-
 class PartitionedHistory(History):
-    """`RESPONSES` and the others of `ARCHIVED` mean the streams of all partitions here, each in its order.
+    """`RESPONSES` and the others of `ARCHIVED` mean the streams of these partitions here, each in its order.
 
-    Sequences are those of one stream: who begins or ends at one reads `of_one_partition`.
+    Sequences are those of one stream: who begins or ends at one reads a single partition, or
+    `of_one_partition`.
     """
 
-    def __init__(self, js: JetStreamContext, cold: Cold | None, partitions: int) -> None:
+    def __init__(self, js: JetStreamContext, cold: Cold | None, partitions: range) -> None:
         super().__init__(js, cold)
         self._partitions = partitions
 
     @property
     def partitions(self) -> int:
-        return self._partitions
+        return len(self._partitions)
+
+    @property
+    def partition(self) -> int:
+        """The first, or the only one."""
+        return self._partitions.start
 
     @property
     def of_one_partition(self) -> History:
         return History(self.js, self._cold)
 
-    def _parts(self, stream: str, subjects: Sequence[str] = ()) -> list[tuple[str, tuple[str, ...]]]:
-        """The streams that have something of these subjects, with their filters."""
-        parts = [
-            (name, subjects_in(subjects, partition))
-            for partition, name in enumerate(streams_of_kind(stream, self._partitions))
-        ]
+    @property
+    def hot(self) -> "PartitionedHistory":
+        """The streams alone."""
+        return PartitionedHistory(self.js, None, self._partitions)
+
+    def name(self, stream: str) -> str:
+        """Of the first partition's stream of a kind."""
+        return stream_in(stream, self.partition) if stream in ARCHIVED else stream
+
+    def _parts(
+        self, stream: str, subjects: Sequence[str] = (), *, sequence: bool = False
+    ) -> list[tuple[str, tuple[str, ...]]]:
+        """The streams that have something of these subjects, with their filters.
+
+        Raises `ValueError` for several where there is a `sequence` to begin or end with.
+        """
+        if stream not in ARCHIVED:
+            return [(stream, tuple(subjects))]
+        if sequence and len(self._partitions) > 1:
+            raise ValueError(f"{stream}: a sequence is that of one partition's stream")
+        parts = [(stream_in(stream, one), subjects_in(subjects, one)) for one in self._partitions]
         return [(name, filters) for name, filters in parts if filters or not subjects]
 
     async def batches(
@@ -118,11 +79,16 @@ class PartitionedHistory(History):
         most: Callable[[], int] = lambda: MOST,
         timeout: float = RESUME_SECONDS,
     ) -> AsyncGenerator[list[Read]]:
-        if start_sequence > 1 or last_sequence is not None:
-            raise ValueError(f"{stream}: a sequence is that of one partition's stream")
-        for name, filters in self._parts(stream, subjects):
+        bounded = start_sequence > 1 or last_sequence is not None
+        for name, filters in self._parts(stream, subjects, sequence=bounded):
             reading = super().batches(
-                name, subjects=filters, headers_only=headers_only, most=most, timeout=timeout
+                name,
+                subjects=filters,
+                headers_only=headers_only,
+                start_sequence=start_sequence,
+                last_sequence=last_sequence,
+                most=most,
+                timeout=timeout,
             )
             async with contextlib.aclosing(reading):
                 async for several in reading:
@@ -136,10 +102,11 @@ class PartitionedHistory(History):
         start_sequence: int = 1,
         on_fault: Callable[[str], None] | None = None,
     ) -> AsyncGenerator[Batch]:
-        if start_sequence > 1:
-            raise ValueError(f"{stream}: a sequence is that of one partition's stream")
         one = super().follow
-        several = [one(name, subjects=own, on_fault=on_fault) for name, own in self._parts(stream, subjects)]
+        several = [
+            one(name, subjects=own, start_sequence=start_sequence, on_fault=on_fault)
+            for name, own in self._parts(stream, subjects, sequence=start_sequence > 1)
+        ]
         async with contextlib.aclosing(merged(several)) as following:
             async for batch in following:
                 yield batch
@@ -167,14 +134,15 @@ class PartitionedHistory(History):
     async def next(self, stream: str, subject: str, sequence: int) -> Read | None:
         """Of several partitions' first ones, that which came first; behind a sequence, of one only."""
         one = super().next
+        # A subject without wildcards is of one partition.
         parts = self._parts(stream, [subject])
-        if sequence > 1 and len(parts) > 1:
-            raise ValueError(f"{stream}: a sequence is that of one partition's stream")
+        parts = parts if len(parts) == 1 else self._parts(stream, [subject], sequence=sequence > 1)
         found = await gather(*(one(name, filters[0], sequence) for name, filters in parts))
         return min(filter(None, found), key=lambda read: read.time, default=None)
 
     async def first_sequence(self, stream: str) -> int:
-        raise ValueError(f"{stream}: a sequence is that of one partition's stream")
+        ((name, _),) = self._parts(stream, sequence=True)
+        return await super().first_sequence(name)
 
     async def count(self, stream: str, subject: str) -> Count:
         one = super().count
@@ -190,7 +158,7 @@ class JoinedHistory(PartitionedHistory):
     """
 
     def __init__(self, history: History, parts: Sequence[tuple[int, int]]) -> None:
-        super().__init__(history.js, history._cold, history.partitions)
+        super().__init__(history.js, history._cold, range(history.partitions))
         self._joined = parts
 
     async def batches(
@@ -229,7 +197,7 @@ class JoinedHistory(PartitionedHistory):
 
 def history_of(js: JetStreamContext, cold: Cold | None, partitions: int) -> History:
     """Of all partitions."""
-    return PartitionedHistory(js, cold, partitions) if partitions > 1 else History(js, cold)
+    return PartitionedHistory(js, cold, range(partitions)) if partitions > 1 else History(js, cold)
 
 
 async def last_before(history: History, stream: str, moment: float) -> int:

@@ -49,33 +49,22 @@ class ChildServer:
     first writes there.
 
     The child inherits the folder's lock, so that it is held for as long as either of us lives. One whose
-    starter was killed is found by its `binary`, ended by `stop` and waited for; whoever is to end has
-    `timeout` seconds. `refusal` is what to tell when somebody else has the folder, `program` what messages
-    call the child.
+    starter was killed is found by its `program`, ended and waited for; whoever is to end has `stop_seconds`.
+    `refusal` is what to tell when somebody else has the folder.
     """
 
-    def __init__(
-        self,
-        program: str,
-        data_dir: Path,
-        *,
-        binary: Callable[[], str],
-        stop: Callable[[int], None],
-        timeout: float,
-        refusal: str,
-    ) -> None:
+    program: str
+    refusal: str
+    stop_seconds: float
+
+    def __init__(self, data_dir: Path) -> None:
         self.data_dir = data_dir
-        self._program = program
-        self._binary = binary
-        self._stop = stop
-        self._timeout = timeout
-        self._refusal = refusal
         self._process: asyncio.subprocess.Process | None = None
         self._lock: int | None = None
 
     @property
     def log(self) -> Path:
-        return self.data_dir / f"{self._program}.log"
+        return self.data_dir / f"{self.program}.log"
 
     @property
     def pid(self) -> int | None:
@@ -103,13 +92,13 @@ class ChildServer:
                 break
             except OSError as error:
                 if not deadline:
-                    deadline = time.monotonic() + (self._timeout if self._stop_orphan(handle) else 0)
+                    deadline = time.monotonic() + (self.stop_seconds if self._stop_orphan(handle) else 0)
                 if time.monotonic() < deadline:
                     time.sleep(0.05)
                     continue
                 os.close(handle)
                 raise UsageError(
-                    f"{self._refusal} {self.data_dir}: stop it, or name another folder", "folder"
+                    f"{self.refusal} {self.data_dir}: stop it, or name another folder", "folder"
                 ) from error
         self._lock = handle
 
@@ -124,14 +113,17 @@ class ChildServer:
             owner, server = map(int, os.pread(handle, 64, 0).split())
             orphan = not psutil.pid_exists(owner)
             if psutil.pid_exists(server):
-                orphan = orphan and psutil.Process(server).name() == Path(self._binary()).name
+                orphan = orphan and psutil.Process(server).name() == self.program
         except (ValueError, psutil.Error):
             return False
         if orphan:
             logger.warning("server.orphan_stopped", folder=str(self.data_dir), pid=server)
             with contextlib.suppress(psutil.Error):
-                self._stop(server)
+                self._stop_process(server)
         return orphan
+
+    def _stop_process(self, pid: int) -> None:
+        psutil.Process(pid).terminate()
 
     async def _start_subprocess(self, *command: str, **options: Any) -> None:
         assert self._lock is not None
@@ -154,12 +146,12 @@ class ChildServer:
         while time.monotonic() < deadline:
             if self._process.returncode is not None:
                 raise UsageError(
-                    f"{self._program} ended with status {self._process.returncode}; see {self.log}"
+                    f"{self.program} ended with status {self._process.returncode}; see {self.log}"
                 )
             if await answers():
                 return
             await asyncio.sleep(0.05)
-        raise UsageError(f"{self._program} did not become ready in {seconds:.0f} s; see {self.log}")
+        raise UsageError(f"{self.program} did not become ready in {seconds:.0f} s; see {self.log}")
 
     async def _end(self) -> int | None:
         """Stop the child by its process id and wait for it; tells the id of one that was there."""
@@ -170,7 +162,7 @@ class ChildServer:
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(signal.SIGTERM)
             try:
-                await asyncio.wait_for(process.wait(), self._timeout)
+                await asyncio.wait_for(process.wait(), self.stop_seconds)
             except TimeoutError:
                 process.kill()
                 await process.wait()
@@ -178,7 +170,6 @@ class ChildServer:
 
 
 READY_SECONDS = 20.0
-STOP_SECONDS = 10.0
 
 
 def find_binary() -> str:
@@ -198,6 +189,10 @@ class NatsServer(ChildServer):
     anybody on this machine asks about it.
     """
 
+    program = "nats-server"
+    refusal = "another groundwatch already uses"
+    stop_seconds = 10.0
+
     def __init__(
         self,
         data_dir: Path,
@@ -208,14 +203,7 @@ class NatsServer(ChildServer):
         reserved: int | None = None,
     ) -> None:
         """`reserved` bytes are set aside for limits of streams, however little room there is."""
-        super().__init__(
-            "nats-server",
-            data_dir,
-            binary=find_binary,
-            stop=lambda server: psutil.Process(server).terminate(),
-            timeout=STOP_SECONDS,
-            refusal="another groundwatch already uses",
-        )
+        super().__init__(data_dir)
         self.port = port or free_port()
         self.monitor_port = free_port() if monitored else 0
         self._token = secrets.token_hex(24)

@@ -50,7 +50,6 @@ RESTRICTED = ("shared-memory", "model-repository", "statistics", "trace", "loggi
 """Parts of Triton's gRPC that only this process may use. The others ask about models, and ask models."""
 
 _VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
-_BINARY = "tritonserver"
 _KEY = "groundwatch-key"
 _HEADER = f"triton-grpc-protocol-{_KEY}"
 _NO_ANSWER = ("StatusCode.UNAVAILABLE", "StatusCode.DEADLINE_EXCEEDED", "StatusCode.CANCELLED")
@@ -76,6 +75,10 @@ class TritonServer(ChildServer):
     `metrics_port` is its only port, on loopback, and only shows metrics.
     """
 
+    program = "tritonserver"
+    refusal = "another groundwatch already serves models from"
+    stop_seconds = STOP_SECONDS
+
     def __init__(
         self,
         data_dir: Path,
@@ -83,14 +86,7 @@ class TritonServer(ChildServer):
         *,
         metrics_port: int = 0,
     ) -> None:
-        super().__init__(
-            _BINARY,
-            data_dir,
-            binary=lambda: _BINARY,
-            stop=_kill_group,
-            timeout=STOP_SECONDS,
-            refusal="another groundwatch already serves models from",
-        )
+        super().__init__(data_dir)
         self.models = dict(models)
         self.metrics_port = metrics_port or free_port()
         folder = Path(tempfile.gettempdir())
@@ -208,6 +204,9 @@ class TritonServer(ChildServer):
                         found.append(child.pid)
         return found
 
+    def _stop_process(self, pid: int) -> None:
+        _kill_group(pid)
+
     async def stop(self) -> None:
         """Stop the child and the models' processes by their ids, and wait for them."""
         await self._clear_away()
@@ -323,7 +322,7 @@ class TritonServer(ChildServer):
         )
         with self.log.open("ab") as log:
             await self._start_subprocess(
-                str(root / "bin" / _BINARY),
+                str(root / "bin" / self.program),
                 *(f"--{key}={value}" for key, value in options.items()),
                 *(f"--backend-config=python,{setting}" for setting in settings),
                 "--disable-auto-complete-config",
