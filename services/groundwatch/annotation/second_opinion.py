@@ -35,10 +35,10 @@ from groundwatch.protocols import registry
 from groundwatch.protocols.base import EvaluationProtocol, Stage
 from groundwatch.reviews.opinions import Opinions, opinion_on
 from groundwatch.reviews.queues import JUDGE, Item, Queues, QueueSpec
-from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, Stored
+from groundwatch.runtime.delivery.bus import Bus, Outgoing, Stored
 from groundwatch.runtime.delivery.work import Result, Work
 from groundwatch.runtime.services.service import StageService, next_stage
-from groundwatch.runtime.services.tasks import SupervisedTask
+from groundwatch.runtime.services.tasks import SupervisedTask, until_set
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.stores.buckets import Bucket
 from groundwatch.runtime.telemetry.logs import logger
@@ -53,13 +53,15 @@ from groundwatch.topology import (
 )
 
 KEY = "second-opinion"
-TRIES = 20
 HOUR = 3600.0
 
 CREATED_BY = "settings: second_opinion"
 MAX_NAME = 56
 
 ROUND_SECONDS = 1.0
+ROUND_TIMEOUT = 5.0
+"""So long a service that stops lets one end."""
+
 BUSY_SECONDS = 0.05
 """Between two rounds while there is something to hand on."""
 
@@ -72,8 +74,15 @@ REMOVED_AT_ONCE = 500
 class _Hour(msgspec.Struct, frozen=True):
     """How many answers were `spent` in which `hour` since the epoch."""
 
-    hour: int
-    spent: int
+    hour: int = 0
+    spent: int = 0
+
+
+def _read_hour(data: bytes | None) -> _Hour:
+    try:
+        return msgspec.json.decode(data or b"{}", type=_Hour)
+    except UNDECODED:
+        return _Hour()
 
 
 class HourlyBudget:
@@ -87,21 +96,18 @@ class HourlyBudget:
 
     async def take(self, wanted: int) -> int:
         """Take so many, or as many as are left; below 0 they are given back. Raises `Unavailable`."""
-        for _ in range(TRIES):
-            found = await self._bucket.get(KEY)
-            hour, spent = int(self._clock() // HOUR), 0
-            if found is not None:
-                try:
-                    before = msgspec.json.decode(found.data, type=_Hour)
-                    spent = before.spent if before.hour == hour else 0
-                except UNDECODED:
-                    logger.warning("second_opinion.hour_unreadable")
+        taken = 0
+
+        def take(before: _Hour) -> _Hour:
+            nonlocal taken
+            hour = int(self._clock() // HOUR)
+            spent = before.spent if before.hour == hour else 0
             taken = max(min(wanted, self._per_hour - spent), -spent)
             self.left = self._per_hour - spent - taken
-            data, revision = ENCODER.encode(_Hour(hour, spent + taken)), found.revision if found else 0
-            if not taken or await self._bucket.put(KEY, data, revision):
-                return taken
-        raise Unavailable("others take of the hour's budget at this moment")
+            return _Hour(hour, spent + taken) if taken else before
+
+        await self._bucket.change(KEY, _read_hour, take)
+        return taken
 
 
 class SecondOpinions(StageService):
@@ -122,6 +128,7 @@ class SecondOpinions(StageService):
         self._opinions = Opinions(bus)
         self._budget = HourlyBudget(bus, settings.second_opinion.per_hour, clock)
         self._clock = clock
+        self._ending = asyncio.Event()
         self._working = SupervisedTask(f"{SECOND_OPINION}-queues", self._work)
 
     async def start(self) -> None:
@@ -132,7 +139,8 @@ class SecondOpinions(StageService):
         self._working.start()
 
     async def drain(self, timeout: float) -> None:
-        await self._working.stop()
+        self._ending.set()
+        await self._working.finish(min(timeout, ROUND_TIMEOUT))
         await super().drain(timeout)
 
     @property
@@ -143,9 +151,9 @@ class SecondOpinions(StageService):
     async def _work(self) -> None:
         if not self._started:
             await super().start()
-        while True:
+        while not self._ending.is_set():
             busy = not self.engine.problems() and await self._round()
-            await asyncio.sleep(BUSY_SECONDS if busy else ROUND_SECONDS)
+            await until_set(self._ending, BUSY_SECONDS if busy else ROUND_SECONDS)
 
     async def _round(self) -> bool:
         """Hand on what the hour and the work queue have room for; whether that was anything."""

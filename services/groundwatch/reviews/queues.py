@@ -2,12 +2,12 @@
 drawn into it."""
 
 import asyncio
-import random
 import re
 import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
@@ -89,18 +89,8 @@ class Frame(msgspec.Struct, kw_only=True):
         return sum(one[:4] == group for one in self.sums)
 
 
-class _Stored(msgspec.Struct, kw_only=True):
-    """A frame as it is written: names of JSON objects are texts."""
-
-    sums: list[tuple[FrameGroup, WeightedSums]]
-    answers: list[tuple[FrameGroup, AnswerCount]]
-    sequences: dict[int, int]
-    streams: dict[int, int]
-    drawn: int
-    complete: bool
-
-
-_DECODER = msgspec.json.Decoder(_Stored)
+_BY_GROUP = ("sums", "answers")
+"""What is written as pairs: names of JSON objects are texts."""
 
 
 class Frames:
@@ -115,24 +105,21 @@ class Frames:
         if found is None:
             return Frame(queue=queue), 0
         try:
-            stored = _DECODER.decode(found.data)
-        except UNDECODED as error:
+            fields = msgspec.json.decode(found.data)
+            fields |= {name: {tuple(group): one for group, one in fields[name]} for name in _BY_GROUP}
+            return msgspec.convert(fields | {"queue": queue}, Frame, str_keys=True), found.revision
+        except (*UNDECODED, KeyError, TypeError, ValueError) as error:
             logger.warning("frame.unreadable", queue=queue, error=str(error))
             return Frame(queue=queue), found.revision
-        fields = {name: getattr(stored, name) for name in _Stored.__struct_fields__}
-        fields |= {"sums": dict(stored.sums), "answers": dict(stored.answers)}
-        return Frame(queue=queue, **fields), found.revision
 
     async def save(self, frame: Frame, revision: int) -> int:
         """Write it over this revision; the new one, 0 where another replica has written meanwhile."""
-        fields = {name: getattr(frame, name) for name in _Stored.__struct_fields__}
-        fields |= {"sums": list(frame.sums.items()), "answers": list(frame.answers.items())}
-        stored = _Stored(**fields)
-        return await self._bucket.put(FRAME + frame.queue, ENCODER.encode(stored), revision)
+        fields = {name: getattr(frame, name) for name in Frame.__struct_fields__}
+        fields |= {name: list(fields[name].items()) for name in _BY_GROUP}
+        return await self._bucket.put(FRAME + frame.queue, ENCODER.encode(fields), revision)
 
 
 LEASE_SECONDS = 900.0
-TRIES = 50
 ITEM = "item."
 DRAFT = "draft."
 
@@ -238,7 +225,8 @@ class Items:
 
     async def find(self, queue: str, key: str) -> Item:
         """Raises `UnknownName`."""
-        return (await self._get(queue, key))[0]
+        found = await self._bucket.get(_item_key(queue, key))
+        return self._item(queue, key, found.data if found is not None else None)
 
     async def hold(self, queue: str, key: str, reviewer: str) -> Item:
         """Hold the item, or hold it for longer. Raises `HeldByOthers`, `UnknownName`."""
@@ -254,8 +242,6 @@ class Items:
             return msgspec.structs.replace(item, held_by=held)
 
         return await self._change(queue, key, change)
-
-    renew = hold
 
     async def release(self, queue: str, key: str, reviewer: str) -> Item:
         """Let go of the item; the draft stays, for when the reviewer comes back."""
@@ -293,16 +279,11 @@ class Items:
 
         Raises `HeldByOthers`, `UnknownName`, `InputError` for one that is too large.
         """
-        data = ENCODER.encode(draft)
-        if len(data) > MAX_DRAFT:
+        if len(ENCODER.encode(draft)) > MAX_DRAFT:
             raise InputError(f"a draft has at most {MAX_DRAFT} bytes")
         item = await self.hold(queue, key, reviewer)
-        name = _draft_key(queue, key, reviewer)
-        for _ in range(TRIES):
-            before = await self._bucket.get(name)
-            if await self._bucket.put(name, data, before.revision if before is not None else 0):
-                return item
-        raise Unavailable("the draft is saved elsewhere at this moment: save it again")
+        await self._bucket.change(_draft_key(queue, key, reviewer), lambda _: {}, lambda _: draft)
+        return item
 
     async def load_draft(self, queue: str, key: str, reviewer: str) -> dict[str, Any] | None:
         found = await self._bucket.get(_draft_key(queue, key, reviewer))
@@ -345,24 +326,17 @@ class Items:
         held = holding(item, self._clock())
         return reviewer in held or len(item.done_by) + len(held) < item.wanted
 
-    async def _get(self, queue: str, key: str) -> tuple[Item, int]:
-        found = await self._bucket.get(_item_key(queue, key))
-        if found is None:
+    def _item(self, queue: str, key: str, data: bytes | None) -> Item:
+        if data is None:
             self._known.get(queue, {}).pop(key, None)
             raise UnknownName(f"there is no item '{key}' in queue '{queue}'", "key")
-        return _ITEM.decode(found.data), found.revision
+        return _ITEM.decode(data)
 
     async def _change(self, queue: str, key: str, change: Callable[[Item], Item]) -> Item:
-        for _ in range(TRIES):
-            item, revision = await self._get(queue, key)
-            changed = change(item)
-            if changed == item:
-                return item
-            if await self._bucket.put(_item_key(queue, key), ENCODER.encode(changed), revision):
-                self._known.setdefault(queue, {})[key] = changed
-                return changed
-            await asyncio.sleep(random.uniform(0, 0.02))
-        raise Unavailable(f"others change item '{key}' at this moment: send it again")
+        read = partial(self._item, queue, key)
+        changed = await self._bucket.change(_item_key(queue, key), read, change)
+        self._known.setdefault(queue, {})[key] = changed
+        return changed
 
     async def _current(self, queue: str) -> dict[str, Item]:
         """The queue's items as they are now: what was written since we last looked is read."""
@@ -524,9 +498,7 @@ class Queues:
     async def find(self, name: str) -> QueueSpec:
         """Raises `UnknownName`."""
         found = await self._bucket.get(_key(name))
-        if found is None or (spec := _decoded(found.data)) is None:
-            raise UnknownName(f"there is no queue '{name}'", "queue")
-        return spec
+        return _found(name, found.data if found is not None else None)
 
     async def close(self, name: str) -> QueueSpec:
         """Draw no more for it, and give nobody another item; what was said counts on."""
@@ -543,15 +515,7 @@ class Queues:
         return await self._change(name, change)
 
     async def _change(self, name: str, change: Callable[[QueueSpec], QueueSpec]) -> QueueSpec:
-        for _ in range(TRIES):
-            found = await self._bucket.get(_key(name))
-            if found is None or (spec := _decoded(found.data)) is None:
-                raise UnknownName(f"there is no queue '{name}'", "queue")
-            if (changed := change(spec)) == spec:
-                return spec
-            if await self._bucket.put(found.key, ENCODER.encode(changed), found.revision):
-                return changed
-        raise Unavailable(f"others write the queue '{name}' at this moment")
+        return await self._bucket.change(_key(name), partial(_found, name), change)
 
     async def delete(self, name: str) -> int:
         """Remove the queue with its items and drafts; opinions stay. How many items that were."""
@@ -653,6 +617,12 @@ def _key(name: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", name):
         raise UnknownName(f"there is no queue '{name[:64]}'", "queue")
     return DEFINITION + name
+
+
+def _found(name: str, data: bytes | None) -> QueueSpec:
+    if data is None or (spec := _decoded(data)) is None:
+        raise UnknownName(f"there is no queue '{name}'", "queue")
+    return spec
 
 
 def _decoded(data: bytes) -> QueueSpec | None:

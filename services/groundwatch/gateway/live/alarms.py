@@ -34,8 +34,6 @@ LONGEST_NOTE = 2_000
 MOST_NOTES = 50
 """Notes of one alarm."""
 
-NOTE_TRIES = 10
-
 
 class Acknowledgement(msgspec.Struct, frozen=True, kw_only=True):
     """`by` is who is logged in; "" where no login is needed. `at` is in seconds since the epoch."""
@@ -57,7 +55,7 @@ class Acknowledgements:
     async def of(self, alarm: AlarmRaised) -> list[Acknowledgement]:
         """The oldest first."""
         found = await self._bucket.get(key_of(alarm))
-        return _decoded(found.data) if found is not None else []
+        return _decoded(found.data if found is not None else None)
 
     async def by_key(self) -> dict[str, list[Acknowledgement]]:
         """Those of all alarms, by `key_of`."""
@@ -67,16 +65,13 @@ class Acknowledgements:
         """Raises `UsageError` for a note that is too long, or one too many."""
         if len(note) > LONGEST_NOTE:
             raise UsageError(f"a note has at most {LONGEST_NOTE:,} characters, and this one {len(note):,}")
-        for _ in range(NOTE_TRIES):
-            found = await self._bucket.get(key_of(alarm))
-            notes = _decoded(found.data) if found is not None else []
+
+        def longer(notes: list[Acknowledgement]) -> list[Acknowledgement]:
             if len(notes) >= MOST_NOTES:
                 raise UsageError(f"this alarm has {MOST_NOTES} notes already")
-            notes.append(Acknowledgement(at=time.time(), by=by, note=note))
-            data = msgspec.json.encode(notes)
-            if await self._bucket.put(key_of(alarm), data, found.revision if found is not None else 0):
-                return
-        raise TransientError("others write notes on this alarm at this moment")
+            return [*notes, Acknowledgement(at=time.time(), by=by, note=note)]
+
+        await self._bucket.change(key_of(alarm), _decoded, longer)
 
 
 def key_of(alarm: AlarmRaised) -> str:
@@ -84,9 +79,9 @@ def key_of(alarm: AlarmRaised) -> str:
     return f"{alarm.key}.{alarm.protocol}.{alarm.raised_at * 1000:.0f}"
 
 
-def _decoded(data: bytes) -> list[Acknowledgement]:
+def _decoded(data: bytes | None) -> list[Acknowledgement]:
     try:
-        return _NOTES.decode(data)
+        return _NOTES.decode(data or b"[]")
     except UNDECODED:
         return []
 

@@ -5,9 +5,11 @@ value overwrites the one before, and what is removed is overwritten in all its v
 nothing of it.
 """
 
+import asyncio
 import contextlib
+import random
 import secrets
-from collections.abc import AsyncGenerator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from typing import TypeVar
 
 import msgspec
@@ -15,12 +17,16 @@ import nats.js.errors
 from nats.js.kv import KeyValue
 
 from groundwatch.errors import UNDECODED, Unavailable
-from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.bus import ENCODER, Bus
 from groundwatch.runtime.delivery.overwriting import overwrite, sequences_on
 from groundwatch.runtime.delivery.streams import FAULTS, position_of, read_stream
 from groundwatch.runtime.telemetry.logs import logger
 
 S = TypeVar("S", bound=msgspec.Struct)
+
+V = TypeVar("V")
+
+TRIES = 50
 
 
 class Document(msgspec.Struct, frozen=True):
@@ -78,6 +84,19 @@ class Bucket:
         except UNDECODED as error:
             logger.warning("bucket.unreadable", bucket=self._name, key=key, error=str(error))
             return None
+
+    async def change(self, key: str, read: Callable[[bytes | None], V], how: Callable[[V], V]) -> V:
+        """Write what `how` makes of the value, which `read` makes of the bytes that are there: again, where
+        another one has written meanwhile. Gives what is there now. Raises what they raise."""
+        for _ in range(TRIES):
+            found = await self.get(key)
+            data, revision = (found.data, found.revision) if found is not None else (None, 0)
+            before = read(data)
+            after = how(before)
+            if after == before or await self.put(key, ENCODER.encode(after), revision):
+                return after
+            await asyncio.sleep(random.uniform(0, 0.02))
+        raise Unavailable(f"others change '{key}' in {self._name} at this moment: send it again")
 
     async def replace(self, key: str, data: bytes) -> bool:
         """Write over whatever is there now; False where another one has just done so."""
