@@ -57,7 +57,7 @@ class EncoderDecoderVerifier(Verifier):
         before, after = whole.ids[: end - len(rows[0])], whole.ids[end:]
         rests = [[*before, *row, *after] for row in rows]
         checkpoint.check_length(max(map(len, rests)))
-        return Ready(prefix=Prepared(ids=[], vision=whole.vision), rests=rests)
+        return Ready(prefix=whole.until(0), rests=rests)
 
     def _prefill(self, group: Sequence[Ready]) -> Any:
         """The images' features as the encoder takes them: (requests, places, width)."""
@@ -67,7 +67,7 @@ class EncoderDecoderVerifier(Verifier):
     def _score(self, cache: Any, rows: Sequence[tuple[int, list[int]]], *, last: bool) -> list[float]:
         """P(yes) of whole prompts about the images whose features stand at their places in `cache`."""
         checkpoint = self.checkpoint
-        asked = checkpoint.batch([Prepared(ids=rest, vision={}) for _, rest in rows])
+        asked = checkpoint.batch([Prepared(ids=rest) for _, rest in rows])
         ids = asked.pop("input_ids")
         embedded = checkpoint.model.get_input_embeddings()(ids)
         features = cache[[place for place, _ in rows]].to(embedded.dtype)

@@ -4,6 +4,7 @@ Answers are greedy by default, so that a question has one.
 """
 
 import importlib
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,8 @@ from groundwatch.models.serving.images import check_first, decode_all, dtype_of,
 from groundwatch.models.serving.parameters import Parameters
 
 _TEXT = ("input_ids", "attention_mask")
+_OF_TOKENS = ("token_type_ids", "mm_token_type_ids", "cross_attention_mask")
+"""What processors say of each token beside its id: tensors of (1, tokens, …)."""
 _CHARACTERS_IN_A_TOKEN = 40
 _UNBOUNDED = 1 << 20
 _PLACES_IMAGE_ITSELF = ("blip-2", "instructblip", "florence2")
@@ -23,15 +26,24 @@ _PLACES_IMAGE_ITSELF = ("blip-2", "instructblip", "florence2")
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True):
-    """One question as the model takes it: token ids with the images' places, and the images' tensors."""
+    """One question as the model takes it: token ids with the images' places, tensors with an entry for each
+    token, and the images' tensors.
+    """
 
     ids: list[int]
-    vision: dict[str, Any]
+    of_tokens: dict[str, Any] = {}
+    vision: dict[str, Any] = {}
+
+    def until(self, tokens: int) -> "Prepared":
+        """The question's first `tokens` tokens, with all its images."""
+        of_tokens = {name: value[:, :tokens] for name, value in self.of_tokens.items()}
+        return Prepared(ids=self.ids[:tokens], of_tokens=of_tokens, vision=self.vision)
 
     @property
     def shape(self) -> tuple[Any, ...]:
         """What must be equal for two questions to share a batch."""
-        return tuple((name, tuple(value.shape)) for name, value in sorted(self.vision.items()))
+        of_tokens = ((name, tuple(value.shape[2:])) for name, value in sorted(self.of_tokens.items()))
+        return (*of_tokens, *((name, tuple(value.shape)) for name, value in sorted(self.vision.items())))
 
 
 class VisionLanguage:
@@ -66,6 +78,9 @@ class VisionLanguage:
         self.image_token_id = getattr(config, "image_token_id", None) or getattr(
             config, "image_token_index", None
         )
+        # Text tokenizers give token types to models that know none.
+        taken = inspect.signature(model.forward).parameters
+        self._not_taken = {"labels", *({"token_type_ids"} - set(taken))}
         # An answer that is cut off must not look like one that ended.
         model.generation_config.forced_eos_token_id = None
         self.encoder_decoder = bool(config.is_encoder_decoder)
@@ -89,6 +104,13 @@ class VisionLanguage:
     def device(self) -> Any:
         return self.model.device
 
+    @property
+    def multimodal_positions(self) -> Any:
+        """The module that counts positions by height and width of images (M-RoPE), and keeps by how much
+        those behind the last questions differ from their number of tokens; None without one.
+        """
+        return next((module for module in self.model.modules() if "rope_deltas" in vars(module)), None)
+
     def harmless(self, text: str) -> str:
         """`text` without marks of the chat template: what is asked or judged must not speak for the frame."""
         for mark in self._marks:
@@ -103,12 +125,37 @@ class VisionLanguage:
         if not self._chat:
             mark = str(getattr(self.processor, "image_token", "") or "")
             return f"{mark * images}{text}"
-        content: list[dict[str, str]] = [{"type": "image"}] * images
-        messages = [{"role": "user", "content": [*content, {"type": "text", "text": text}]}]
-        if system := self.parameters.system_prompt:
-            messages.insert(0, {"role": "system", "content": [{"type": "text", "text": system}]})
+        messages = self._messages([{"type": "image"}] * images, text)
         found: str = self.processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
         return found
+
+    def _messages(self, images: list[dict[str, Any]], text: str) -> list[dict[str, Any]]:
+        messages = [{"role": "user", "content": [*images, {"type": "text", "text": text}]}]
+        if system := self.parameters.system_prompt:
+            messages.insert(0, {"role": "system", "content": [{"type": "text", "text": system}]})
+        return messages
+
+    def whole(self, images: Sequence[Image.Image], text: str) -> dict[str, Any]:
+        """The model's arguments for a question with nothing shared, as its own processor makes them.
+
+        What is made for many questions at once must answer as this does. Raises `Refused` for one that is
+        too long.
+        """
+        if self._chat and not self._places_itself:
+            shown = [{"type": "image", "image": image} for image in images]
+            given: Any = self.processor.apply_chat_template(
+                self._messages(shown, self.harmless(text)),
+                add_generation_prompt=True,
+                tokenize=True,
+                return_dict=True,
+                return_tensors="pt",
+            )
+        else:
+            given = self.processor(
+                text=[self.rendered(len(images), text)], images=[list(images)], return_tensors="pt"
+            )
+        self.check_length(given["input_ids"].shape[1])
+        return {name: self.onto(value) for name, value in given.items() if name not in self._not_taken}
 
     def tokens(self, rendered: Sequence[str]) -> list[list[int]]:
         """Token ids of rendered questions, with one token in each image's place."""
@@ -127,13 +174,15 @@ class VisionLanguage:
         if not self._places_itself:
             named["add_special_tokens"] = not (self._chat and bos and rendered.startswith(bos))
         given: Any = self.processor(text=[rendered], **named, return_tensors="pt")
-        vision = {name: value for name, value in given.items() if name not in (*_TEXT, "token_type_ids")}
+        given = {name: value for name, value in given.items() if name not in self._not_taken}
         ids: list[int] = given["input_ids"][0].tolist()
+        of_tokens = {name: given[name] for name in _OF_TOKENS if name in given}
+        vision = {name: value for name, value in given.items() if name not in (*_TEXT, *of_tokens)}
         if self._places_itself and self.image_token_id not in ids:
             why = "the processor leaves no place for the image: take the checkpoint's newest revision"
             raise CheckpointError(f"{self.parameters.model_id}: {why}")
         self.check_length(len(ids))
-        return Prepared(ids=ids, vision=vision)
+        return Prepared(ids=ids, of_tokens=of_tokens, vision=vision)
 
     def check_length(self, tokens: int) -> None:
         """Raises `Refused` for a prompt of more tokens than the model takes."""
@@ -151,7 +200,16 @@ class VisionLanguage:
             start = 0 if self.encoder_decoder else longest - len(row.ids)
             ids[number, start : start + len(row.ids)] = torch.tensor(row.ids)
             mask[number, start : start + len(row.ids)] = 1
-        return {"input_ids": self.onto(ids), "attention_mask": self.onto(mask), **self.vision(rows)}
+        of_tokens = {}
+        for name in rows[0].of_tokens:
+            values = [row.of_tokens[name] for row in rows]
+            padded = values[0].new_zeros((len(rows), longest, *values[0].shape[2:]))
+            for number, value in enumerate(values):
+                start = 0 if self.encoder_decoder else longest - value.shape[1]
+                padded[number, start : start + value.shape[1]] = value[0]
+            of_tokens[name] = self.onto(padded)
+        tokens = {"input_ids": self.onto(ids), "attention_mask": self.onto(mask)}
+        return {**tokens, **of_tokens, **self.vision(rows)}
 
     def vision(self, rows: Sequence[Prepared]) -> dict[str, Any]:
         """The images of rows of one shape as the model's arguments."""

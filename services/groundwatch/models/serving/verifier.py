@@ -2,7 +2,7 @@
 
 The images are prepared and encoded once and the prompt up to the statement is prefilled once; its
 key-value cache is then repeated for each statement, and one forward pass over the short rests gives all
-answers. The result is that of asking one by one.
+answers. The result is that of asking one by one, which a checkpoint proves when it is loaded.
 """
 
 from __future__ import annotations
@@ -13,16 +13,20 @@ from itertools import islice
 from typing import Any
 
 import msgspec
+import numpy as np
 import torch
 from PIL import Image
 
-from groundwatch.models.serving.failures import CheckpointError, Refused, in_groups
-from groundwatch.models.serving.images import check_first, decode_all
+from groundwatch.models.serving.failures import CheckpointError, Refused, in_batches, in_groups
+from groundwatch.models.serving.images import check_first, decode_all, png
 from groundwatch.models.serving.lvlm import Prepared, VisionLanguage
 from groundwatch.models.serving.parameters import SLOT, Parameters, wording
 
 _PROBES = ("a dog is red", "The 7 trees")
 _DETAIL = 200
+_SIZES = ((64, 64), (96, 64))
+_MOST_APART = {torch.float32: 1e-3}
+_MOST_APART_IN_HALF = 2e-2
 
 
 class EntailmentRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +50,17 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
     rests: list[list[int]]
 
 
+class Prefilled(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model keeps of the prefixes of a group, a row for each: the key-value cache, by how much
+    positions behind a prefix differ from its length (M-RoPE: (rows, 1)), and which tiles its last token sees
+    (cross-attention: (rows, 1, images, tiles)).
+    """
+
+    cache: Any
+    position_deltas: Any = None
+    sees: Any = None
+
+
 class Verifier:
     """A vision-language checkpoint that answers yes or no. Raises `CheckpointError` when it cannot."""
 
@@ -56,6 +71,9 @@ class Verifier:
         if self.checkpoint.model.config.model_type.startswith("instructblip"):
             why = "is an InstructBLIP, which reads each statement into the image: use a BLIP-2"
             raise CheckpointError(f"{parameters.model_id} {why}")
+        if parameters.prefix == "shared" and self.checkpoint.model.config.model_type == "paligemma":
+            why = "is a PaliGemma, whose image sees the statement, so that no prefix can be shared"
+            raise CheckpointError(f"{parameters.model_id} {why}: set PREFIX to whole, or use another")
         self.yes, self.no = self._words(self._wording.yes), self._words(self._wording.no)
         if set(self.yes) & set(self.no):
             raise CheckpointError("yes and no have a token in common: set YES and NO")
@@ -63,9 +81,28 @@ class Verifier:
         self._frame = _common(self.checkpoint.tokens([self._asked(1, one) for one in _PROBES]))
 
     def warm_up(self, image: bytes) -> None:
-        probes = tuple(sorted(self._wording.words)) or _PROBES
-        found = self.judge([EntailmentRequest(images=(image,), statements=probes[:2])])[0]
-        check_first(found, self._parameters, "judge")
+        """Judges statements about images of two sizes in one batch, and refuses a checkpoint whose answers
+        are not those of whole prompts.
+        """
+        probes = (tuple(sorted(self._wording.words)) or _PROBES)[:2]
+        dice = np.random.default_rng(0)
+        noise = [png(Image.fromarray(dice.integers(0, 256, (*size, 3), np.uint8))) for size in _SIZES]
+        requests = [EntailmentRequest(images=(image,), statements=probes[:1])]
+        requests += [EntailmentRequest(images=(one,), statements=probes) for one in noise]
+        for request, result in zip(requests, self.judge(requests), strict=True):
+            check_first(result, self._parameters, "judge")
+            if isinstance(result, EntailmentResult) and self._parameters.prefix == "shared":
+                self._prove(request, result)
+
+    def _prove(self, request: EntailmentRequest, result: EntailmentResult) -> None:
+        most = _MOST_APART.get(self.checkpoint.model.dtype, _MOST_APART_IN_HALF)
+        for one, other in zip(result.probabilities, self.judge_one_by_one(request), strict=True):
+            if abs(one - other) > most:
+                why = f"a shared prefix gives P(yes) {one:.4f} where the whole prompt gives {other:.4f}"
+                raise CheckpointError(
+                    f"{self._parameters.model_id} cannot judge as it is served: {why}; set PREFIX to whole "
+                    "(each statement reads the image anew), or ask it behind an OpenAI-compatible endpoint"
+                )
 
     def unknown(self, statement: str) -> set[str]:
         """The statement's words that keep it from being judged."""
@@ -73,22 +110,33 @@ class Verifier:
 
     def judge(self, requests: Sequence[EntailmentRequest]) -> list[EntailmentResult | Exception]:
         """One result for each request, in order; `Refused`, `Exhausted` or a bug in the place of one."""
+        if self._parameters.prefix == "whole":
+            return in_batches(requests, self._judge_whole, size=1)
         return in_groups(requests, self._group, self._judge, size=self._parameters.max_rows)
 
     def _group(self, request: EntailmentRequest) -> tuple[Any, Ready]:
         ready = self._prepare(request)
         return (len(ready.prefix.ids), ready.prefix.shape), ready
 
-    @torch.inference_mode()
     def judge_one_by_one(self, request: EntailmentRequest) -> list[float]:
-        """The same by one forward pass for each statement, everything anew: what `judge` must agree with."""
-        checkpoint = self.checkpoint
-        found = []
-        for statement in request.statements:
-            images = decode_all(request.images, self._parameters)
-            asked = checkpoint.batch([checkpoint.prepare(images, self._asked(len(images), statement))])
-            found += self._probabilities(self._logits(asked))
-        return found
+        """The same by one forward pass for each statement, everything anew and as the checkpoint's own
+        processor makes it: what `judge` must agree with.
+        """
+        return list(self._judge_whole([request])[0].probabilities)
+
+    @torch.inference_mode()
+    def _judge_whole(self, requests: Sequence[EntailmentRequest]) -> list[EntailmentResult]:
+        results = []
+        for request in requests:
+            images = self._checked(request)
+            probabilities: list[float] = []
+            tokens = 0
+            for statement in request.statements:
+                asked = self.checkpoint.whole(images, self._wording.template.replace(SLOT, statement))
+                probabilities += self._probabilities(self._logits(asked))
+                tokens += asked["input_ids"].numel()
+            results.append(EntailmentResult(probabilities=tuple(probabilities), tokens=tokens))
+        return results
 
     def _logits(self, asked: dict[str, Any]) -> Any:
         """The first answer's, of whole prompts: (rows, vocabulary)."""
@@ -111,7 +159,8 @@ class Verifier:
             raise CheckpointError(f"{self._parameters.model_id}: {why}")
         return sorted(found)
 
-    def _prepare(self, request: EntailmentRequest) -> Ready:
+    def _checked(self, request: EntailmentRequest) -> list[Image.Image]:
+        """The request's images. Raises `Refused` for what this model does not judge."""
         statements = request.statements
         if not 1 <= len(statements) <= self._parameters.max_statements:
             most = self._parameters.max_statements
@@ -125,9 +174,14 @@ class Verifier:
             if unknown := self.unknown(text):
                 why = f"statement {at} has words that this model was not taught: {', '.join(sorted(unknown))}"
                 raise Refused("judge_rejected_request", why[:_DETAIL])
+        if (longest := max(map(len, statements))) > 40 * self.checkpoint.limit:
+            raise Refused("prompt_too_long", f"a statement of {longest} characters")
+        return decode_all(request.images, self._parameters)
+
+    def _prepare(self, request: EntailmentRequest) -> Ready:
         checkpoint = self.checkpoint
-        images = decode_all(request.images, self._parameters)
-        asked = [self._asked(len(images), text) for text in statements]
+        images = self._checked(request)
+        asked = [self._asked(len(images), text) for text in request.statements]
         if (longest := max(map(len, asked))) > 40 * checkpoint.limit:
             raise Refused("prompt_too_long", f"a statement makes a prompt of {longest} characters")
         return self._divided(images, asked, checkpoint.tokens(asked))
@@ -144,8 +198,7 @@ class Verifier:
             why = "the chat template puts the statement before the image"
             raise CheckpointError(f"{self._parameters.model_id}: {why}")
         checkpoint.check_length(cut + max(map(len, rests)))
-        prefix = Prepared(ids=whole.ids[:cut], vision=whole.vision)
-        return Ready(prefix=prefix, rests=rests)
+        return Ready(prefix=whole.until(cut), rests=rests)
 
     @torch.inference_mode()
     def _judge(self, group: Sequence[Ready]) -> list[EntailmentResult]:
@@ -163,21 +216,28 @@ class Verifier:
     def _prefill(self, group: Sequence[Ready]) -> Any:
         asked = self.checkpoint.batch([one.prefix for one in group])
         found = self.checkpoint.model(**asked, use_cache=True, logits_to_keep=1)
-        return getattr(found, "language_model_outputs", found).past_key_values
+        multimodal = self.checkpoint.multimodal_positions
+        sees = asked.get("cross_attention_mask")
+        return Prefilled(
+            cache=getattr(found, "language_model_outputs", found).past_key_values,
+            position_deltas=None if multimodal is None else multimodal.rope_deltas,
+            sees=None if sees is None else sees[:, -1:],
+        )
 
-    def _score_all(self, cache: Any, rows: Sequence[tuple[int, list[int]]]) -> list[float]:
+    def _score_all(self, prefilled: Any, rows: Sequence[tuple[int, list[int]]]) -> list[float]:
         size = self._parameters.max_rows
         found: list[float] = []
         for start in range(0, len(rows), size):
-            found += self._score(cache, rows[start : start + size], last=start + size >= len(rows))
+            found += self._score(prefilled, rows[start : start + size], last=start + size >= len(rows))
         return found
 
-    def _score(self, cache: Any, rows: Sequence[tuple[int, list[int]]], *, last: bool) -> list[float]:
-        """P(yes) for rests that follow the prefixes at their places; only the last may use up `cache`."""
+    def _score(self, prefilled: Any, rows: Sequence[tuple[int, list[int]]], *, last: bool) -> list[float]:
+        """P(yes) for rests that follow the prefixes at their places; only the last may use up the cache."""
         checkpoint = self.checkpoint
-        cache = cache if last else copy.deepcopy(cache)
+        cache = prefilled.cache if last else copy.deepcopy(prefilled.cache)
         seen = cache.get_seq_length()
-        cache.batch_select_indices(torch.tensor([place for place, _ in rows], device=checkpoint.device))
+        places = torch.tensor([place for place, _ in rows], device=checkpoint.device)
+        cache.reorder_cache(places)
         longest = max(len(rest) for _, rest in rows)
         ids = torch.full((len(rows), longest), checkpoint.pad, dtype=torch.long)
         mask = torch.ones((len(rows), seen + longest), dtype=torch.long)
@@ -185,11 +245,19 @@ class Verifier:
             ids[number, : len(rest)] = torch.tensor(rest)
             mask[number, seen + len(rest) :] = 0
         ends = torch.tensor([len(rest) - 1 for _, rest in rows], device=checkpoint.device)
+        more: dict[str, Any] = {}
+        if prefilled.position_deltas is not None:
+            behind = torch.arange(seen, seen + longest, device=checkpoint.device)
+            positions = behind[None] + prefilled.position_deltas[places].to(behind.device)
+            more["position_ids"] = positions[None].expand(3, -1, -1)
+        if prefilled.sees is not None:
+            more["cross_attention_mask"] = prefilled.sees[places].expand(-1, seen + longest, -1, -1)
         logits = checkpoint.language(
             input_ids=checkpoint.onto(ids),
             attention_mask=checkpoint.onto(mask),
             past_key_values=cache,
             use_cache=True,
+            **more,
         ).logits
         return self._probabilities(logits[torch.arange(len(rows), device=logits.device), ends])
 

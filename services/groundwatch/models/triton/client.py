@@ -43,7 +43,7 @@ FRESH_SECONDS = 30.0
 """For so long it is known who answers under a name: a server can load another checkpoint at any moment."""
 
 _PNG = b"\x89PNG\r\n\x1a\n"
-_ASKED = ("PROMPT_TEMPLATE", "SYSTEM_PROMPT", "YES", "NO", "THRESHOLD", "MAX_OVERLAP", "MAX_BOXES")
+_ASKED = ("PROMPT_TEMPLATE", "PREFIX", "SYSTEM_PROMPT", "YES", "NO", "THRESHOLD", "MAX_OVERLAP", "MAX_BOXES")
 """Parameters of a served model that change what it is asked or tells."""
 
 
