@@ -180,6 +180,14 @@ def test_an_architecture_that_transformers_lacks_is_refused_by_name(folders, tmp
         load_verifier(Parameters(model_id=str(folder)))
 
 
+def test_a_kind_of_model_that_takes_no_images_is_refused_with_where_to_serve_it(folders, tmp_path):
+    folder = shutil.copytree(folders["florence2"], tmp_path / "served")
+    (folder / "config.json").write_text('{"model_type": "bert", "architectures": ["BertModel"]}')
+    with pytest.raises(CheckpointError, match="OpenAI-compatible endpoint") as refused:
+        load_verifier(Parameters(model_id=str(folder)))
+    assert "\n" not in str(refused.value)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("judge", "answers"), [("blip2-t5", "blip2-opt"), ("blip2-opt", "florence2")])
 async def test_triton_serves_them(folders, verifiers, tmp_path, judge, answers):

@@ -213,3 +213,26 @@ def test_a_batch_without_memory_is_judged_in_parts(verifier, checkpoint, monkeyp
     *found, failed = verifier.judge([*good, large])
     assert all(isinstance(one, EntailmentResult) for one in found)
     assert isinstance(failed, Exhausted) and "out of memory" in str(failed)
+
+
+def test_a_checkpoint_whose_prefix_does_not_say_what_whole_prompts_say_is_refused(
+    folder, checkpoint, monkeypatch
+):
+    verifier = Verifier(Parameters(model_id=str(folder)), checkpoint=checkpoint)
+    verifier.warm_up(picture())
+    score = verifier._score
+    monkeypatch.setattr(verifier, "_score", lambda *all_, **named: [p + 0.01 for p in score(*all_, **named)])
+    with pytest.raises(CheckpointError, match=r"set PREFIX to whole .* OpenAI-compatible endpoint"):
+        verifier.warm_up(picture())
+
+
+def test_statements_can_be_asked_in_whole_prompts(folder, checkpoint, verifier):
+    whole = Verifier(Parameters(model_id=str(folder), prefix="whole"), checkpoint=checkpoint)
+    whole.warm_up(picture())
+    good = EntailmentRequest(images=(picture(1),), statements=STATEMENTS)
+    empty = EntailmentRequest(images=(picture(1),), statements=("a", " "))
+    judged, refused = whole.judge([good, empty])
+    [shared] = verifier.judge([good])
+    assert near(judged, shared.probabilities)
+    assert judged.tokens > shared.tokens
+    assert isinstance(refused, Refused)

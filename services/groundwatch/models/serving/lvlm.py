@@ -54,9 +54,17 @@ class VisionLanguage:
         self.parameters = parameters
         with loading(parameters):
             processor = transformers.AutoProcessor.from_pretrained(parameters.model_id, **source(parameters))
-            model = transformers.AutoModelForImageTextToText.from_pretrained(
-                parameters.model_id, dtype=dtype_of(parameters), **source(parameters)
-            )
+            try:
+                model = transformers.AutoModelForImageTextToText.from_pretrained(
+                    parameters.model_id, dtype=dtype_of(parameters), **source(parameters)
+                )
+            except ValueError as error:
+                if "Unrecognized configuration class" not in str(error):
+                    raise
+                raise CheckpointError(
+                    f"{parameters.model_id}: transformers has no AutoModelForImageTextToText for it: serve "
+                    "it behind an OpenAI-compatible endpoint, which engine = visual asks as a judge"
+                ) from error
             self._adopt(processor, in_place(model, parameters))
 
     def _adopt(self, processor: Any, model: Any) -> None:

@@ -31,8 +31,8 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     float32, bfloat16 or float16; `device` auto, cpu, cuda or cuda:N. Sizes in bytes, pixels and tokens;
     `max_prompt_tokens` 0 means what the checkpoint allows, `max_tokens` bounds an answer. `max_rows` bounds
     the rows of one forward pass. `prefix` whole asks a verifier each statement in a prompt of its own, where
-    statements about an image share what comes before them. `yes` and `no` are spellings between commas. `pooling` and `steps` are for
-    encoders and generators; `threads` 0 leaves the number of CPU threads alone.
+    statements about an image share what comes before them. `yes` and `no` are spellings between commas.
+    `pooling` and `steps` are for encoders and generators; `threads` 0 leaves the number of CPU threads alone.
 
     A detector tells boxes with a score of at least `threshold`, at most `max_boxes` for each of at most
     `max_texts` phrases; of two boxes for the same phrase whose intersection over union is more than
