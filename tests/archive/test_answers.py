@@ -205,6 +205,19 @@ def test_without_an_archive_there_is_nothing_and_it_may_come(tmp_path):
     assert [hit.sequence for hit in answers.search(AnswerQuery(), None, 10).hits] == [1]
 
 
+@pytest.mark.parametrize("url", ["", "off"])
+def test_where_no_archive_is_nothing_is_looked_for_in_one(tmp_path, monkeypatch, url):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / url).mkdir(exist_ok=True)
+    (tmp_path / url / "events").write_text("this is no archive")
+    answers = AnswerIndex(ArchiveSettings(url=url), VERSION_TAGS)
+    answers.look()
+    answers.refresh()
+    assert answers.complete and answers.problem() == "" and answers.position(STREAM) == 0
+    assert answers.messages("key", 1.0) == [] and answers.search(AnswerQuery(), None, 9).hits == []
+    assert answers._events is None
+
+
 def test_what_takes_too_long_ends_in_a_line(monkeypatch):
     monkeypatch.setattr("groundwatch.archive.answers.SEARCH_SECONDS", 0.2)
     duck = duckdb.connect()

@@ -16,7 +16,6 @@ from groundwatch.archive.cooling import (
     Cooling,
     bounded,
     cut_time,
-    first_since,
     last_to_go,
 )
 from groundwatch.archive.events import Events
@@ -25,8 +24,9 @@ from groundwatch.errors import ProvisionRefused, TransientError
 from groundwatch.events import ResponseRecorded
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.outcomes import outgoing, recorded
+from groundwatch.runtime.delivery.partitioned import first_since
 from groundwatch.runtime.delivery.provisioning import provision
-from groundwatch.runtime.delivery.streams import Position, position_of, read_stream
+from groundwatch.runtime.delivery.streams import Read, position_of, read_stream
 from groundwatch.runtime.delivery.unanswered import Unanswered
 from groundwatch.runtime.settings import ArchiveSettings, Settings
 from groundwatch.runtime.telemetry.metrics import Metrics
@@ -68,12 +68,11 @@ async def test_what_goes_is_old_archived_and_older_than_all_work(world):
     for name, messages in held.items():
 
         async def look(sequence: int, messages=messages):
-            return next((one for one in messages if one[0] >= sequence), None)
+            reads = (Read(subject="", data=b"", headers={}, sequence=at, time=when) for at, when in messages)
+            return next((read for read in reads if read.sequence >= sequence), None)
 
-        at = Position(
-            created=1, first=messages[0][0] if messages else 1, last=messages[-1][0] if messages else 0
-        )
-        last = last_to_go(name, archived[name], await first_since(at, cut, look), waiting)
+        ends = (messages[0][0], messages[-1][0] + 1) if messages else (1, 1)
+        last = last_to_go(name, archived[name], await first_since(look, cut, *ends), waiting)
 
         def may_go(sequence: int, when: float, name: str = name) -> bool:
             return when < hot_since and sequence <= archived[name] and all(when < one.time for one in waiting)

@@ -199,16 +199,11 @@ class WordSearch:
                 searched_to = _end(file)
                 if query.order == "newest":
                     break
-        columns = (
-            [
-                pa.concat_arrays(
-                    [pa.repeat(pa.scalar(number, pa.int32()), len(at)) for number, at in searched]
-                ),
-                pa.concat_arrays([at for _, at in searched]),
-            ]
-            if searched
-            else [pa.array([], pa.int32()), pa.array([], pa.int64())]
-        )
+        numbers = [pa.repeat(pa.scalar(number, pa.int32()), len(at)) for number, at in searched]
+        columns = [
+            pa.concat_arrays([pa.array([], pa.int32()), *numbers]),
+            pa.concat_arrays([pa.array([], pa.int64()), *(at for _, at in searched)]),
+        ]
         return pa.table(columns, ["file", "place"]), searched_to
 
     def _remembered(self) -> int:
@@ -510,38 +505,25 @@ class AnswerIndex:
         return pa.concat_arrays(found)
 
     def _rows_at(self, file: File, places: Sequence[int]) -> list[dict[str, Any]]:
-        """These rows of a file."""
+        """These rows of a file. Raises `FileNotFoundError` for one that is not there any more."""
         assert self._archive is not None
         store = self._archive.store
         if store.folder is None:
-            found: list[dict[str, Any]] = []
-            for rows in rows_at(store, file, places):
-                found += rows.to_pylist(maps_as_pydicts="strict")
-            return found
+            return [
+                row
+                for rows in rows_at(store, file, places)
+                for row in rows.to_pylist(maps_as_pydicts="strict")
+            ]
         store.check(file)
         # It decodes no other rows; Arrow decodes all of a row group.
         listed = ", ".join(map(str, places))
-        return self._queried(
-            "SELECT * FROM read_parquet(?, file_row_number = true, hive_partitioning = false) "
-            f"WHERE file_row_number IN ({listed})",
-            [str(store.folder / file.path)],
-        )
-
-    def _of_key(self, store: Store, file: File, key: str) -> list[dict[str, Any]]:
-        """The messages of a response in a file."""
-        if store.folder is None:
-            return list(rows_of_key(store, file, key))
-        store.check(file)
-        return self._queried(
-            "SELECT subject, time, data FROM read_parquet(?, hive_partitioning = false) WHERE key = ?",
-            [str(store.folder / file.path), key],
-        )
-
-    def _queried(self, sql: str, parameters: Sequence[Any]) -> list[dict[str, Any]]:
-        """Raises `FileNotFoundError` for a file that is not there any more."""
         duck = self._duck.cursor()
         try:
-            rows = duck.execute(sql, parameters).fetchall()
+            rows = duck.execute(
+                "SELECT * FROM read_parquet(?, file_row_number = true, hive_partitioning = false) "
+                f"WHERE file_row_number IN ({listed})",
+                [str(store.folder / file.path)],
+            ).fetchall()
         except duckdb.IOException as error:
             raise FileNotFoundError(str(error)) from error
         names = [one[0] for one in duck.description or ()]
@@ -549,6 +531,8 @@ class AnswerIndex:
 
     def messages(self, key: str, moment: float) -> list[tuple[str, str, bytes, float]]:
         """Of the day of that moment and those beside it."""
+        if self._archive is None:
+            return []
         day = moment_of(moment).date()
         first, last = day - timedelta(days=1), day + timedelta(days=1)
         found = []
@@ -556,7 +540,7 @@ class AnswerIndex:
             store, files = self._recorded_files()
             for file in files:
                 if first <= file.day <= last:
-                    for row in self._of_key(store, file, key):
+                    for row in rows_of_key(store, file, key):
                         found.append((file.stream, row["subject"], row["data"], row["time"].timestamp()))
         return sorted(found, key=lambda one: one[3])
 

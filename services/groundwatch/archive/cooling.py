@@ -12,12 +12,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 
 import msgspec
 
 from groundwatch.errors import GroundwatchError
 from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.history import History
 from groundwatch.runtime.delivery.overwriting import delete
+from groundwatch.runtime.delivery.partitioned import first_since
 from groundwatch.runtime.delivery.streams import FAULTS, Position, position_of
 from groundwatch.runtime.delivery.unanswered import Unanswered, message_from, unanswered_of
 from groundwatch.runtime.settings import Settings
@@ -62,24 +65,6 @@ def bounded(waiting: Iterable[Unanswered], since: float) -> list[Unanswered]:
         else one
         for one in waiting
     ]
-
-
-async def first_since(
-    at: Position, cut: float, look: Callable[[int], Awaitable[tuple[int, float] | None]]
-) -> int:
-    """The first sequence of what was stored since `cut`, one behind the last where there is none.
-
-    `look` tells sequence and time of the first message from a sequence on.
-    """
-    low, high = at.first, at.last + 1
-    while low < high:
-        middle = (low + high) // 2
-        found = await look(middle)
-        if found is None or found[1] >= cut:
-            high = middle
-        else:
-            low = found[0] + 1
-    return low
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,10 +115,8 @@ class Cooling:
         removed = dict[str, int]()
 
         async def cool_one(stream: str, at: Position) -> None:
-            async def look(sequence: int) -> tuple[int, float] | None:
-                return await message_from(js, stream, sequence)
-
-            first_kept = await first_since(at, cut, look)
+            look = partial(History(js).next, stream, ">")
+            first_kept = await first_since(look, cut, at.first, at.last + 1)
             last = last_to_go(stream, archived.get(stream, 0), first_kept, waiting)
             if last < max(at.first, 1):
                 return

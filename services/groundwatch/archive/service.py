@@ -8,7 +8,7 @@ import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from groundwatch.archive.continuity import Continuity
 from groundwatch.archive.cooling import Cooling
@@ -60,38 +60,24 @@ class ArchiveService:
         self.keeps_images = in_one_process or local_folder(settings.archive.url) is None
         """Not where others may not have the folder: there images stay in the object store alone."""
         self._continuity = Continuity(bus, self._open_events)
-        memory = Memory()
+        shared: dict[str, Any] = {
+            "bus": bus,
+            "settings": settings,
+            "metrics": metrics,
+            "memory": Memory(),
+            "turn": self._turn,
+            "draining": self._draining,
+            "known": self._continuity.position,
+        }
         self._streams = [name for kind in COPIED for name in streams_of_kind(kind, bus.partitions)]
         self._writers: list[Writer[Row] | Writer[Message]] = [
-            Writer(
-                stream,
-                bus=bus,
-                settings=settings,
-                metrics=metrics,
-                opened=self._open_outcomes,
-                row_of=_outcome_of,
-                memory=memory,
-                turn=self._turn,
-                draining=self._draining,
-                known=self._continuity.position,
-            )
+            Writer(stream, opened=self._open_outcomes, row_of=_outcome_of, **shared)
             for stream in streams_of_kind(OUTCOMES, bus.partitions)
         ]
         for stream in self._streams:
+            row_of, before = partial(_message_of, stream), partial(self._before, stream)
             self._writers.append(
-                Writer(
-                    stream,
-                    bus=bus,
-                    settings=settings,
-                    metrics=metrics,
-                    opened=self._open_events,
-                    row_of=partial(_message_of, stream),
-                    memory=memory,
-                    turn=self._turn,
-                    draining=self._draining,
-                    known=self._continuity.position,
-                    before=partial(self._before, stream),
-                )
+                Writer(stream, opened=self._open_events, row_of=row_of, before=before, **shared)
             )
         self.ids = IdIndex(settings, bus, metrics, self._continuity.position)
         self._writing = [SupervisedTask("archive-writer", writer.run) for writer in self._writers]

@@ -2,7 +2,8 @@
 
 import contextlib
 from asyncio import Queue, create_task, gather
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -204,18 +205,23 @@ async def last_before(history: History, stream: str, moment: float) -> int:
     """The sequence of the last message that a stream took before a moment, or of one gone before; 0 where
     there is none. Raises what NATS and the archive raise."""
     held = await position_of(history.js, stream)
-    first = await _first_since(History(history.js), stream, moment, held.first, held.last + 1)
+    first = await first_since(
+        partial(History(history.js).next, stream, ">"), moment, held.first, held.last + 1
+    )
     if 1 < first == held.first:
         # It may have left the stream.
-        first = await _first_since(history, stream, moment, 1, held.first)
+        first = await first_since(partial(history.next, stream, ">"), moment, 1, held.first)
     return first - 1
 
 
-async def _first_since(history: History, stream: str, moment: float, low: int, high: int) -> int:
-    """The first sequence from `low` on of what came at a moment or later; `high` where there is none."""
+async def first_since(
+    look: Callable[[int], Awaitable[Read | None]], moment: float, low: int, high: int
+) -> int:
+    """The first sequence from `low` on of what came at a moment or later; `high` where there is none. `look`
+    gives the first message from a sequence on."""
     while low < high:
         middle = (low + high) // 2
-        found = await history.next(stream, ">", middle)
+        found = await look(middle)
         if found is None or found.time >= moment:
             high = middle
         else:
