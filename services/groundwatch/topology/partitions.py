@@ -77,14 +77,9 @@ def _moved(subject: str, partition: int) -> str:
 def streams(partitions: int) -> Iterator[StreamSpec]:
     """Every declared stream, in each partition."""
     for spec in STREAMS:
-        yield from streams_in(spec, partitions)
-
-
-def streams_in(spec: StreamSpec, partitions: int) -> Iterator[StreamSpec]:
-    """A stream, in each partition."""
-    for partition, name in enumerate(streams_of_kind(spec.name, partitions)):
-        subjects = tuple(_moved(one, partition) for one in spec.subjects)
-        yield msgspec.structs.replace(spec, name=name, subjects=subjects)
+        for partition, name in enumerate(streams_of_kind(spec.name, partitions)):
+            subjects = tuple(_moved(one, partition) for one in spec.subjects)
+            yield msgspec.structs.replace(spec, name=name, subjects=subjects)
 
 
 def consumers(partitions: int) -> Iterator[ConsumerSpec]:

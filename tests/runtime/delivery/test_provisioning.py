@@ -10,7 +10,6 @@ import pytest
 from nats.js.api import DiscardPolicy
 from tests.runtime.conftest import eventually, record, response
 
-import groundwatch.runtime.delivery.provisioning as provisioning
 from groundwatch.errors import ProvisionRefused
 from groundwatch.extraction.engines.base import NoopExtractionEngine
 from groundwatch.extraction.service import ExtractionService
@@ -20,7 +19,7 @@ from groundwatch.runtime.delivery.provisioning import missing, provision
 from groundwatch.runtime.local.servers import NatsServer
 from groundwatch.runtime.settings import NatsSettings, Settings
 from groundwatch.runtime.telemetry.metrics import Metrics
-from groundwatch.topology import BUCKETS, CONSUMERS, DAY, EXTRACTED, OUTCOMES, RESPONSES, STREAMS
+from groundwatch.topology import BUCKETS, CONSUMERS, DAY, EXTRACTED, OUTCOMES, RESPONSES, STREAMS, partitions
 
 
 @pytest.fixture
@@ -37,11 +36,12 @@ def declared(monkeypatch: pytest.MonkeyPatch):
     """Declares a stream or consumer differently: `declared("GW_RESPONSES", max_age=5.0)`."""
 
     def change(name: str, **fields: Any) -> None:
-        for kind, specs in (("STREAMS", provisioning.STREAMS), ("CONSUMERS", provisioning.CONSUMERS)):
+        for kind in ("STREAMS", "CONSUMERS"):
             changed = tuple(
-                msgspec.structs.replace(spec, **fields) if spec.name == name else spec for spec in specs
+                msgspec.structs.replace(spec, **fields) if spec.name == name else spec
+                for spec in getattr(partitions, kind)
             )
-            monkeypatch.setattr(provisioning, kind, changed)
+            monkeypatch.setattr(partitions, kind, changed)
 
     return change
 

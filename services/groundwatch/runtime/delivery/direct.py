@@ -18,7 +18,7 @@ import nats.errors
 import nats.js.errors
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
-from nats.js.api import StreamState
+from nats.js.api import RawStreamMsg, StreamState
 
 from groundwatch.runtime.services.tasks import until_set
 
@@ -59,6 +59,26 @@ class Read(msgspec.Struct, frozen=True, kw_only=True):
     sequence: int
     time: float = 0.0
     pending: int = 0
+
+
+def read_of(found: RawStreamMsg) -> Read:
+    """A message that the leader gave."""
+    return Read(
+        subject=found.subject or "",
+        data=found.data or b"",
+        headers=dict(found.headers or {}),
+        sequence=found.seq or 0,
+        time=found.time.timestamp() if found.time is not None else 0.0,
+    )
+
+
+async def next_of_leader(js: JetStreamContext, stream: str, sequence: int, subject: str = ">") -> Read | None:
+    """The first message from here on, deleted ones passed over; None where there is none. Where the subject
+    has wildcards the server reads all in between."""
+    try:
+        return read_of(await js.get_msg(stream, sequence, subject=subject, next=True))
+    except nats.js.errors.NotFoundError:
+        return None
 
 
 async def read_by_sequence(
@@ -193,11 +213,8 @@ async def subjects_at(js: JetStreamContext, stream: str, sequences: Sequence[int
 
 async def _next_of_leader(js: JetStreamContext, stream: str, sequence: int) -> int:
     """The sequence of the first message from here on, and one too large for any where there is none."""
-    try:
-        found = await js.get_msg(stream, sequence, subject=">", next=True)
-    except nats.js.errors.NotFoundError:
-        return sys.maxsize
-    return found.seq or sequence + 1
+    found = await next_of_leader(js, stream, sequence)
+    return found.sequence if found is not None else sys.maxsize
 
 
 def _status(message: Msg) -> str:

@@ -8,7 +8,13 @@ import nats.js.errors
 from nats.js import JetStreamContext
 from nats.js.api import StreamInfo
 
-from groundwatch.runtime.delivery.direct import Read, estimate_share, last_of_each_subject, subjects_at
+from groundwatch.runtime.delivery.direct import (
+    Read,
+    estimate_share,
+    last_of_each_subject,
+    next_of_leader,
+    subjects_at,
+)
 
 LARGE = 100_000
 """Messages from which on a stream is so large that a new consumer may have those who publish wait."""
@@ -101,9 +107,9 @@ async def _bounds(js: JetStreamContext, stream: str, subject: str) -> tuple[int,
 
     The first one is asked for from the stream's beginning: from elsewhere the server reads all in between.
     """
+    first = await next_of_leader(js, stream, 1, subject)
     try:
-        first = await js.get_msg(stream, 1, subject=subject, next=True)
         last = await js.get_last_msg(stream, subject)
     except nats.js.errors.NotFoundError:
         return None
-    return first.seq or 0, last.seq or 0
+    return (first.sequence, last.seq or 0) if first is not None else None

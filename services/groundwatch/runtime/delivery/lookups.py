@@ -8,10 +8,10 @@ import contextlib
 import re
 
 import msgspec
-import nats.js.errors
 from nats.js import JetStreamContext
 
 from groundwatch.runtime.delivery import large
+from groundwatch.runtime.delivery.direct import next_of_leader
 from groundwatch.runtime.delivery.large import is_large, part_of, share_of
 from groundwatch.runtime.delivery.streams import Read, last_message, pending_of, read_batches
 
@@ -35,10 +35,10 @@ class Count(msgspec.Struct, frozen=True):
 async def next_message(js: JetStreamContext, stream: str, subject: str, sequence: int) -> Read | None:
     """The first message on this subject, which may have wildcards, at or behind a sequence."""
     if subject == ">" or not _is_wide(subject):
-        return await _next_of_server(js, stream, subject, sequence)
+        return await next_of_leader(js, stream, sequence, subject)
     info = await js.stream_info(stream)
     if not is_large(stream, info):
-        return await _next_of_server(js, stream, subject, sequence)
+        return await next_of_leader(js, stream, sequence, subject)
     start = max(sequence, info.state.first_seq)
     for first, last in ((start, start + NEAR - 1), (start + NEAR, None)):
         reading = read_batches(js, stream, subjects=(subject,), start_sequence=first, last_sequence=last)
@@ -81,20 +81,6 @@ async def count_messages(js: JetStreamContext, stream: str, subject: str) -> Cou
         if (about := share * info.state.messages) > large.FEW:
             return Count(round(about), exact=False)
     return Count(await pending_of(js, stream, subject))
-
-
-async def _next_of_server(js: JetStreamContext, stream: str, subject: str, sequence: int) -> Read | None:
-    try:
-        found = await js.get_msg(stream, seq=sequence, subject=subject, next=True)
-    except nats.js.errors.NotFoundError:
-        return None
-    return Read(
-        subject=found.subject or "",
-        data=found.data or b"",
-        headers=dict(found.headers or {}),
-        sequence=found.seq or 0,
-        time=found.time.timestamp() if found.time is not None else 0.0,
-    )
 
 
 async def _last_between(

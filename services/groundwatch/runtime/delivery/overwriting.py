@@ -15,6 +15,8 @@ from itertools import islice
 import nats.js.errors
 from nats.js import JetStreamContext
 
+from groundwatch.runtime.delivery.direct import next_of_leader
+
 AT_ONCE = 64
 SECONDS = 30.0
 
@@ -42,14 +44,10 @@ async def delete(js: JetStreamContext, stream: str, sequences: Iterable[int]) ->
 async def sequences_on(js: JetStreamContext, stream: str, subject: str) -> list[int]:
     """The sequences of all messages on a subject."""
     found, after = list[int](), 1
-    while True:
-        try:
-            message = await js.get_msg(stream, after, subject=subject, next=True)
-        except nats.js.errors.NotFoundError:
-            return found
-        assert message.seq is not None
-        found.append(message.seq)
-        after = message.seq + 1
+    while (message := await next_of_leader(js, stream, after, subject)) is not None:
+        found.append(message.sequence)
+        after = message.sequence + 1
+    return found
 
 
 async def _delete(js: JetStreamContext, stream: str, request: bytes) -> bool:

@@ -30,7 +30,6 @@ from groundwatch.runtime.settings import CacheSettings
 from groundwatch.topology import (
     ARCHIVED,
     BUCKETS,
-    CONSUMERS,
     COPIED,
     RESPONSES,
     STREAMS,
@@ -38,7 +37,7 @@ from groundwatch.topology import (
     ConsumerSpec,
     StreamSpec,
 )
-from groundwatch.topology.partitions import consumers_in, kind_of, streams_in, streams_of_kind
+from groundwatch.topology.partitions import consumers, kind_of, streams, streams_of_kind
 from groundwatch.topology.rights import streams_of
 
 CACHE = CacheSettings()
@@ -85,10 +84,9 @@ async def provision(
     existing = {}
     wanted_streams = [
         msgspec.structs.replace(spec, max_age=0.0) if archived and kind_of(spec.name) in ARCHIVED else spec
-        for declared in STREAMS
-        for spec in streams_in(declared, partitions)
+        for spec in streams(partitions)
     ]
-    wanted_consumers = [one for spec in CONSUMERS for one in consumers_in(spec, partitions)]
+    wanted_consumers = list(consumers(partitions))
     for spec in wanted_streams:
         found = existing[spec.name] = await _config(js.stream_info(spec.name))
         if found is not None:
@@ -167,10 +165,9 @@ async def missing(js: JetStreamContext, user: str = "", partitions: int = 1) -> 
     kinds = streams_of(user) if user else [spec.name for spec in STREAMS]
     names = [name for kind in kinds for name in streams_of_kind(kind, partitions)]
     absent = [name for name in names if await _config(js.stream_info(name)) is None]
-    for spec in CONSUMERS:
-        for one in consumers_in(spec, partitions) if user in ("", spec.service) else ():
-            if await _config(js.consumer_info(one.stream, one.name)) is None:
-                absent.append(one.name)
+    for spec in consumers(partitions):
+        if user in ("", spec.service) and await _config(js.consumer_info(spec.stream, spec.name)) is None:
+            absent.append(spec.name)
     for bucket in BUCKETS:
         if user in ("", *bucket.writers) and await _config(js.stream_info(bucket.stream)) is None:
             absent.append(bucket.name)

@@ -38,6 +38,7 @@ from groundwatch.runtime.delivery.direct import (
     WAIT,
     Read,
     read_by_sequence,
+    read_of,
 )
 from groundwatch.runtime.delivery.large import Part, counts_long, is_large, matcher, part_of
 from groundwatch.runtime.services.tasks import until_set
@@ -137,16 +138,9 @@ async def position_of(js: JetStreamContext, stream: str) -> Position:
 async def last_message(js: JetStreamContext, stream: str, subject: str) -> Read | None:
     """The last message that the stream has on this subject; None when it has none there."""
     try:
-        found = await js.get_last_msg(stream, subject)
+        return read_of(await js.get_last_msg(stream, subject))
     except nats.js.errors.NotFoundError:
         return None
-    return Read(
-        subject=found.subject or subject,
-        data=found.data or b"",
-        headers=dict(found.headers or {}),
-        sequence=found.seq or 0,
-        time=found.time.timestamp() if found.time is not None else 0.0,
-    )
 
 
 async def read_stream(
@@ -199,10 +193,7 @@ async def read_batches(
     while state.messages and position <= last:
         try:
             part = await part_of(js, stream, info, subjects, position, last, headers_only=headers_only)
-            if part.messages is not None:
-                reading = _at_hand(part.messages)
-            else:
-                reading = _bounded(js, stream, info, subjects, part, headers_only=headers_only, most=most)
+            reading = _bounded(js, stream, info, subjects, part, headers_only=headers_only, most=most)
             async with contextlib.aclosing(reading):
                 async for batch in reading:
                     if found := [read for read in batch.messages if wanted(read.subject)]:
@@ -246,9 +237,7 @@ async def follow_stream(
             last = info.state.last_seq
             part = await part_of(js, stream, info, subjects, position, last)
             counts = counts_long(info, position)
-            if part.messages is not None:
-                reading = _at_hand(part.messages)
-            elif part != Part(position, last) or (counts and last - position >= NEAR):
+            if part != Part(position, last) or (counts and last - position >= NEAR):
                 reading = _bounded(js, stream, info, subjects, part, most=most)
             else:
                 filters = () if is_large(stream, info) else subjects
@@ -297,6 +286,8 @@ def _bounded(
     most: Callable[[], int],
 ) -> AsyncGenerator[Batch]:
     """What lies in a part of the stream; of a large one also what has other subjects."""
+    if part.messages is not None:
+        return _at_hand(part.messages)
     filters = () if is_large(stream, info) else subjects
     get = info.config.retention == RetentionPolicy.WORK_QUEUE or (
         not filters and counts_long(info, part.first)

@@ -1,11 +1,11 @@
 """What consumers have not acknowledged yet, and single messages by their place."""
 
 import msgspec
-import nats.js.errors
 from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerInfo
 
 from groundwatch.errors import TransientError
+from groundwatch.runtime.delivery.direct import next_of_leader
 from groundwatch.topology import partitions
 
 LISTED = 256
@@ -39,13 +39,8 @@ async def message_from(
     js: JetStreamContext, stream: str, sequence: int, subject: str = ">"
 ) -> tuple[int, float] | None:
     """Sequence and time of the first message from there on, None where there is none."""
-    try:
-        # With a filter, so that deleted ones are passed over.
-        found = await js.get_msg(stream, sequence, subject=subject, next=True)
-    except nats.js.errors.NotFoundError:
-        return None
-    assert found.seq is not None and found.time is not None
-    return found.seq, found.time.timestamp()
+    found = await next_of_leader(js, stream, sequence, subject)
+    return (found.sequence, found.time) if found is not None else None
 
 
 async def consumers_of(js: JetStreamContext, stream: str) -> list[ConsumerInfo]:
