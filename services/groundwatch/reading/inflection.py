@@ -9,6 +9,9 @@ import lemminflect
 
 from groundwatch.reading.word_lists import WORDS
 
+NAMES = 4_096
+"""Names that are remembered: an answer says each several times, and a stranger's may be long."""
+
 _PLURAL_ONLY = WORDS["plural_only"]
 _UNCOUNTABLE_S = WORDS["singular_in_s"]
 _PREPOSITION = re.compile(r" (?:of|in|on|at|with|near|behind|from|to|by|for|under|next|between) ")
@@ -16,7 +19,7 @@ _MODALS = frozenset(["can", "could", "will", "would", "may", "might", "must", "s
 BE = frozenset(["is", "are", "was", "were", "be", "been", "being", "am"])
 
 
-@lru_cache(maxsize=50_000)
+@lru_cache(maxsize=NAMES)
 def head(name: str) -> str:
     """The noun that a name turns on: the last word before a preposition."""
     words = _PREPOSITION.split(name, maxsplit=1)[0].split()
@@ -58,7 +61,7 @@ def is_plural_noun(noun: str) -> bool:
     return noun.lower() in _PLURAL_ONLY or singular_noun(noun).lower() != noun.lower()
 
 
-@lru_cache(maxsize=50_000)
+@lru_cache(maxsize=NAMES)
 def is_plural(name: str) -> bool:
     """Whether a name takes a plural verb: by its head, or because it is joined by "and"."""
     return is_plural_noun(head(name)) or " and " in name

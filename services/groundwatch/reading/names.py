@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 
 from groundwatch.reading.graph import Naming
-from groundwatch.reading.inflection import head, is_plural, with_head
+from groundwatch.reading.inflection import NAMES, head, is_plural, with_head
 from groundwatch.reading.word_lists import WORDS
 
 ARTICLE = re.compile(r"^(?:an?|the|his|her|its|their|any|some|this|that|these|those|no)\s+", re.I)
@@ -53,7 +53,7 @@ _WITHOUT_THE = re.compile(
 )
 
 
-@lru_cache(maxsize=50_000)
+@lru_cache(maxsize=NAMES)
 def indefinite(name: str) -> str:
     """ "a cat", "an owl", "dogs", "water", "Big Ben"."""
     if _DETERMINED.match(name) or is_plural(name) or head(name).lower() in _MASS or _PROPER.match(name):
@@ -61,7 +61,7 @@ def indefinite(name: str) -> str:
     return ("an " if _VOWEL.match(name) else "a ") + name
 
 
-@lru_cache(maxsize=50_000)
+@lru_cache(maxsize=NAMES)
 def the(name: str) -> str:
     """ "the cat", "one cat", "Big Ben"."""
     return name if _WITHOUT_THE.match(name) or _PROPER.match(name) else f"the {name}"
