@@ -532,30 +532,19 @@ class GrpcServer:
         credentials = _credentials(settings.grpc)
         if settings.grpc.tls_cert:
             show_end(self._core.metrics, "gateway.grpc.tls_cert", settings.grpc.tls_cert)
-        admission = Admission(
-            SERVICE,
-            needs=NEEDS,
+        admission = partial(
+            Admission,
             access=self._core.access,
-            calls=settings.grpc.calls,
             timeout=settings.http.body_timeout,
-            limit=settings.intake.max_line,
             held=self._core.held,
-            weigh=weigh_message,
             reading=self._core.threads,
         )
-        of_batches = Admission(
-            *OTLP_SERVICES,
-            needs=EXPORT_NEEDS,
-            access=self._core.access,
-            calls=BATCHES,
-            timeout=settings.http.body_timeout,
-            limit=settings.logged_calls.max_batch,
-            held=self._core.held,
-            weigh=weigh_batch,
-            reading=self._core.threads,
-        )
+        calls, line, batch = settings.grpc.calls, settings.intake.max_line, settings.logged_calls.max_batch
         self._server = server = grpc.aio.server(
-            interceptors=[admission, of_batches],
+            interceptors=[
+                admission(SERVICE, needs=NEEDS, calls=calls, limit=line, weigh=weigh_message),
+                admission(*OTLP_SERVICES, needs=EXPORT_NEEDS, calls=BATCHES, limit=batch, weigh=weigh_batch),
+            ],
             options=self._options(),
             maximum_concurrent_rpcs=settings.grpc.watchers + MAX_CALLS,
         )

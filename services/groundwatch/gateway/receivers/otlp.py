@@ -308,23 +308,22 @@ class Receiver:
         )
 
     async def traces(self, request: ExportTraceServiceRequest, caller: Caller) -> ExportTraceServiceResponse:
-        reads = await self._reading.run(caller.sender, _read_spans, request, caller)
-        rejected = await self._receive(reads, caller)
-        if not rejected:
-            return ExportTraceServiceResponse()
-        told = ExportTracePartialSuccess(rejected_spans=len(rejected), error_message=rejected[0])
-        return ExportTraceServiceResponse(partial_success=told)
+        lost = await self._receive(request, _read_spans, caller)
+        partly = ExportTracePartialSuccess(rejected_spans=len(lost), error_message=lost[0]) if lost else None
+        return ExportTraceServiceResponse(partial_success=partly)
 
     async def logs(self, request: ExportLogsServiceRequest, caller: Caller) -> ExportLogsServiceResponse:
-        reads = await self._reading.run(caller.sender, _read_records, request, caller)
-        rejected = await self._receive(reads, caller)
-        if not rejected:
-            return ExportLogsServiceResponse()
-        told = ExportLogsPartialSuccess(rejected_log_records=len(rejected), error_message=rejected[0])
-        return ExportLogsServiceResponse(partial_success=told)
+        lost = await self._receive(request, _read_records, caller)
+        partly = (
+            ExportLogsPartialSuccess(rejected_log_records=len(lost), error_message=lost[0]) if lost else None
+        )
+        return ExportLogsServiceResponse(partial_success=partly)
 
-    async def _receive(self, reads: Sequence[_Read], caller: Caller) -> list[str]:
+    async def _receive(
+        self, request: R, read_all: Callable[[R, Caller], Sequence[_Read]], caller: Caller
+    ) -> list[str]:
         """Why some are rejected for good, one line each."""
+        reads = await self._reading.run(caller.sender, read_all, request, caller)
         calls: list[Conversation | Unreadable] = []
         lost: list[str] = []
         for read, key in reads:
