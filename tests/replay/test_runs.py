@@ -24,6 +24,7 @@ from groundwatch.replay.runs import (
     take,
     this_worker,
 )
+from groundwatch.replay.service import Board
 from groundwatch.replay.spec import Spec
 
 
@@ -135,7 +136,9 @@ async def test_the_bucket_knows_every_run(bus, clean_streams: None) -> None:
     await runs.create(run_of(10))
     with pytest.raises(UsageError, match="exists already"):
         await runs.create(run_of(10))
-    assert [run.name async for run in runs.all()] == ["r"]
+    with pytest.raises(UsageError, match="no run 's'; there are: r"):
+        await runs.get("s")
+    assert [run.name for run in await Board(bus).look()] == ["r"]
     await runs.remove("r")
     with pytest.raises(RunGone):
         await runs.change("r", lambda run: run)

@@ -17,7 +17,7 @@ from groundwatch.events import REPLACEABLE
 from groundwatch.replay import retries, running
 from groundwatch.replay.results import Changed, changed
 from groundwatch.replay.runs import Run, Runs
-from groundwatch.replay.service import seconds_left
+from groundwatch.replay.service import Board, seconds_left
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.settings.reading import with_file
@@ -43,10 +43,12 @@ NameArgument = Annotated[str, typer.Argument(help="Name of the run.")]
 def list_runs(settings: OnSystem, as_json: JsonOption = False) -> None:
     """Every replay, the newest first."""
 
-    async def work(runs: Runs) -> list[Run]:
-        return [one async for one in runs.all()]
+    async def work(bus: Bus) -> list[Run]:
+        # Raises in one line where nothing is provisioned.
+        await Runs.open(bus.js)
+        return await Board(bus).look()
 
-    found = sorted(_on_runs(settings, work), key=lambda one: -one.created_at)
+    found = on_bus(settings, work, "runs", REPLAY)
     now = time.time()
     if as_json:
         print_json({"runs": [facts(one, now) for one in found]})

@@ -1,14 +1,11 @@
 """The ledger of a replay, counted from its source and its outcomes."""
 
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any
 
 from groundwatch.errors import TransientError, UsageError
-from groundwatch.events import OutcomeKind
 from groundwatch.ledger.balance import Ledger
 from groundwatch.replay.planning import Stretch
-from groundwatch.replay.runs import Run
+from groundwatch.replay.runs import Counts, Run
 from groundwatch.replay.writing import Choosing
 from groundwatch.runtime.delivery.history import History
 from groundwatch.topology import HEADER_OUTCOME, HEADER_REASON, OUTCOMES, parse_subject, run_subjects
@@ -16,29 +13,6 @@ from groundwatch.topology.partitions import streams_of_kind
 
 Pair = tuple[str, str]
 """Key of a response, and protocol."""
-
-
-class _Outcomes:
-    """Outcomes by kind, and those without a score by their reason as well."""
-
-    def __init__(self) -> None:
-        self._kinds: Counter[str] = Counter()
-        self._reasons: Counter[str] = Counter()
-
-    def add(self, headers: Mapping[str, str]) -> None:
-        kind = headers.get(HEADER_OUTCOME, "")
-        self._kinds[kind] += 1
-        if reason := headers.get(HEADER_REASON):
-            self._reasons[f"{kind}: {reason}"] += 1
-
-    @property
-    def counted(self) -> int:
-        return sum(self._kinds[kind.value] for kind in OutcomeKind)
-
-    def ledger(self, **others: Any) -> Ledger:
-        """With what else there is to say."""
-        by_kind: dict[str, Any] = {kind.value: self._kinds[kind.value] for kind in OutcomeKind}
-        return Ledger(reasons=dict(self._reasons.most_common()), **by_kind, **others)
 
 
 async def audit_run(history: History, run: Run) -> Ledger:
@@ -61,7 +35,7 @@ async def audit_run(history: History, run: Run) -> Ledger:
     except TransientError as error:
         raise UsageError(f"could not count: {error}; try again") from error
     recorded = len(waiting)
-    outcomes = _Outcomes()
+    counts = Counts()
     orphans = expired = 0
     async for message in history.read(
         OUTCOMES, subjects=(run_subjects("outcome", run.name),), headers_only=True
@@ -76,15 +50,19 @@ async def audit_run(history: History, run: Run) -> Ledger:
             else:
                 orphans += 1
             continue
-        outcomes.add(message.headers)
+        counts.note(message.headers.get(HEADER_OUTCOME, ""), message.headers.get(HEADER_REASON, ""))
     lost = sum(run.done(sequence) for sequence in waiting.values())
     to_come = len(waiting) - lost
     where = {"running": "replay", "paused": "replay (paused)"}.get(run.status, run.status)
     if run.status in ("cancelled", "deleting"):
         # Nobody is going to judge them: the run is about what it had come to.
         recorded, to_come = recorded - to_come, 0
-    return outcomes.ledger(
+    return Ledger(
         run=run.name,
+        scored=counts.scored,
+        unscored=counts.unscored,
+        declined=counts.declined,
+        reasons=dict(Counter(counts.reasons).most_common()),
         responses=responses,
         recorded=recorded,
         in_flight=to_come,
@@ -92,7 +70,7 @@ async def audit_run(history: History, run: Run) -> Ledger:
         orphans=orphans,
         expired=expired,
         in_flight_at={where: to_come} if to_come else {},
-        balanced=recorded == outcomes.counted + to_come and orphans == 0,
+        balanced=recorded == counts.outcomes + to_come and orphans == 0,
     )
 
 

@@ -68,7 +68,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
                 yield msgspec.structs.replace(part, start=at, end=known.start)
             at = max(at, known.end)
         if self.text[at : part.end].strip():
-            yield msgspec.structs.replace(part, start=at)
+            yield part if at == part.start else msgspec.structs.replace(part, start=at)
 
 
 class _Marks(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ import msgspec
 
 from groundwatch import topology
 from groundwatch.errors import UsageError
-from groundwatch.events import REPLACEABLE, OutcomeKind, Usage
+from groundwatch.events import REPLACEABLE, Usage
 from groundwatch.keys import partition_of
 from groundwatch.protocols.base import Stage
 from groundwatch.replay.pipeline import Pipeline
@@ -28,8 +28,6 @@ from groundwatch.topology.partitions import subjects_in
 
 LOOKED_AT = 1_000
 """Outcomes with faults whose words are read, at most."""
-
-KINDS = tuple(kind.value for kind in OutcomeKind)
 
 LONGEST = 200
 """Characters of a fault's words by which faults are told apart."""
@@ -97,8 +95,7 @@ async def retry(bus: Bus, settings: Settings, name: str, *, own: bool = False) -
         # As the stream has them: right after a crash too.
         counts = Counts()
         async for _, headers in _outcomes(bus.history, name):
-            if (kind := headers.get(topology.HEADER_OUTCOME)) in KINDS:
-                counts.note(kind, headers.get(topology.HEADER_REASON, ""))
+            counts.note(headers.get(topology.HEADER_OUTCOME, ""), headers.get(topology.HEADER_REASON, ""))
         await runs.change(name, lambda run: _recounted(run, counts, usage))
     what = {name: became[name] for name in ("scored", "unscored", "faulty", "gone")}
     return Retried(run=name, found=len(waiting), usage=usage, **what)

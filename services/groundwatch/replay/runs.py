@@ -6,8 +6,8 @@ page's position. So any number of processes can share a run, each page's counts 
 a page whose process died goes on from its last position. What was published behind that position is found
 in the stream and neither judged nor counted twice.
 
-A durable consumer of the server would do the first of these, at the price of a message for every
-acknowledgement, with counters that a crash makes wrong, and a consumer left behind for every run.
+A durable consumer of the server would deliver what the stream holds, and nothing of what has left it for the
+archive, also while the run waits: pages would be needed beside it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import secrets
 import socket
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Literal
 
 import msgspec
@@ -29,7 +29,7 @@ from nats.js import JetStreamContext
 from nats.js.kv import KeyValue
 
 from groundwatch.errors import GroundwatchError, TransientError, UsageError
-from groundwatch.events import ResponseScored, Usage
+from groundwatch.events import OutcomeKind, ResponseScored, Usage
 from groundwatch.replay.spec import Spec
 from groundwatch.runtime.delivery.streams import FAULTS
 from groundwatch.topology import RUNS_BUCKET, is_token
@@ -41,6 +41,8 @@ PAGE = 20_000
 LEAST_PAGE = 100
 PAGES = 16
 """A run has about so many pages, so that several processes can share a small one too."""
+
+KINDS = frozenset(kind.value for kind in OutcomeKind)
 
 Status = Literal["importing", "running", "paused", "done", "cancelled", "deleting"]
 
@@ -67,7 +69,9 @@ class Counts(msgspec.Struct, kw_only=True, omit_defaults=True):
         return self.scored + self.unscored + self.declined
 
     def note(self, kind: str, reason: str) -> None:
-        """Count one outcome of a kind, without what it took."""
+        """Count one outcome of a kind, without what it took; one of no kind is none of ours."""
+        if kind not in KINDS:
+            return
         setattr(self, kind, getattr(self, kind) + 1)
         if reason:
             self.reasons[f"{kind}: {reason}"] = self.reasons.get(f"{kind}: {reason}", 0) + 1
@@ -212,19 +216,11 @@ class Runs:
         """The run of this name. Raises `UsageError` naming those that there are."""
         found = await self.find(name)
         if found is None:
-            known = ", ".join([run.name async for run in self.all()]) or "none yet"
-            raise UsageError(f"no run '{name[:64]}'; there are: {known}")
+            known: list[str] = []
+            with contextlib.suppress(nats.js.errors.NoKeysError):
+                known = sorted(await self._bucket.keys())
+            raise UsageError(f"no run '{name[:64]}'; there are: {', '.join(known) or 'none yet'}")
         return found
-
-    async def all(self) -> AsyncIterator[Run]:
-        """Every run, in alphabetical order."""
-        try:
-            names = await self._bucket.keys()
-        except nats.js.errors.NoKeysError:
-            return
-        for name in sorted(names):
-            if (run := await self.find(name)) is not None:
-                yield run
 
     async def create(self, run: Run) -> Run:
         """Begin a run. Raises `UsageError` when its name is in use."""

@@ -229,7 +229,7 @@ class Writer:
         By the run's own number: the server knows the ids of a deleted run of this name for minutes.
         """
         subject = message.subject
-        if HEADER_OUTCOME in message.headers:
+        if HEADER_OUTCOME in message.headers and not subject.endswith(f".{item.key}"):
             subject = subject_of("outcome", self._run, item.protocol, item.key)
         numbered = msgspec.structs.replace(message, subject=subject, message_id=f"{self._nonce}-{subject}")
         try:

@@ -245,7 +245,7 @@ async def test_no_tenant_learns_of_anothers_runs(gateway_factory, tmp_path, desk
     acme, other, every = map(client, ("acme", "other", "every"))
     await acme.start("secret")
     await every.start("all")
-    (kept,) = [run.name async for run in (await Runs.open(bus.js)).all() if run.name != "all"]
+    (kept,) = [run.name for run in await serving.Board(bus).look() if run.name != "all"]
     assert kept.startswith("secret-")
 
     async def asked(run: str) -> list[tuple[int, str]]:
@@ -264,7 +264,7 @@ async def test_no_tenant_learns_of_anothers_runs(gateway_factory, tmp_path, desk
     # A name that somebody else uses is free, and the two runs are two.
     status, theirs = await other.start("secret")
     assert (status, theirs["run"], theirs["status"]) == (201, "secret", "running")
-    assert len([run async for run in (await Runs.open(bus.js)).all()]) == 3
+    assert len(await serving.Board(bus).look()) == 3
     status, told = await other.start("secret")
     assert (status, told["error"]) == (409, "run 'secret' exists already")
     assert [run["run"] for run in (await other.ask("GET", "/v1/runs"))[1]["runs"]] == ["secret"]
