@@ -206,20 +206,12 @@ class _Open(msgspec.Struct):
 class QueueReader:
     """Reads outcomes for all queues that are open."""
 
-    def __init__(
-        self,
-        bus: Bus,
-        items: Items,
-        version_of: Callable[[Mapping[str, str]], str],
-        *,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, bus: Bus, items: Items, version_of: Callable[[Mapping[str, str]], str]) -> None:
         """`version_of` finds a model's version among a response's tags."""
         self._bus = bus
         self._items = items
         self._frames = Frames(bus)
         self._version_of = version_of
-        self._clock = clock
         self._open: dict[str, _Open] = {}
 
     async def go_on(self, specs: Sequence[QueueSpec]) -> set[str]:
@@ -402,7 +394,6 @@ class QueueReader:
             uncertainty=uncertainty(event),
             order=order(spec, event.key),
             recorded_at=event.recorded_at,
-            drawn_at=self._clock(),
             wanted=spec.reviewers,
         )
 

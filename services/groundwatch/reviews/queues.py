@@ -155,7 +155,6 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     uncertainty: float = 0.0
     order: float = 0.0
     recorded_at: float = 0.0
-    drawn_at: float = 0.0
     wanted: int = 1
     held_by: dict[str, float] = {}
     done_by: tuple[str, ...] = ()
