@@ -264,6 +264,34 @@ async def test_every_item_ends_and_says_why(bus: Bus, publish: Publish) -> None:
     assert [count(metrics, one) for one in ("judged", "undecided")] == [2, 1]
 
 
+async def test_a_judge_that_is_away_is_waited_for_and_told(bus: Bus, publish: Publish) -> None:
+    away = True
+
+    def say(event: ClaimsExtracted) -> tuple[Verdict, ...] | GroundwatchError:
+        return Unavailable("no answer", judge="fake", retry_after=0.2) if away else refuted(event)
+
+    events, judge = now(12), FakeJudge(say, at_once=2)
+    async with running(bus, judge, settings(per_hour=12)) as service:
+        await queue_made(bus)
+        await put_claims(bus, list(map(claims_of, events)))
+        await publish(events)
+
+        async def told() -> bool:
+            return any("second-opinion: judge fake is away since" in note for note in service.notes())
+
+        await eventually(told, within=30)
+        # People go on reviewing, and what waits in the work queue is bounded.
+        assert service.problems() == []
+        await asyncio.sleep(0.5)
+        assert (await bus.js.stream_info(SECOND)).state.messages <= 4
+        assert await given(bus) == []
+        away = False
+        await items_when(bus, lambda items: len(items) == 12 and all(map(is_done, items)))
+        assert service.notes() == []
+    assert Counter(one.id for one in await given(bus)) == Counter(one.id for one in events)
+    assert (await bus.js.stream_info(DEAD)).state.messages == 0
+
+
 async def test_a_dead_letter_that_is_sent_again_gets_its_opinion(bus: Bus, publish: Publish) -> None:
     (event,) = events = now(1)
     mended = False
