@@ -112,6 +112,8 @@ class Homes:
         home, *others = self._partitions.places(key)
         if max(home, *others, 0) >= self._bus.partitions:
             raise Unavailable(self.problem)
+        if not others:
+            return home
         held = await asyncio.gather(*(self._holds(in_partition(key, other)) for other in others))
         return next((other for other, there in zip(others, held, strict=True) if there), home)
 
