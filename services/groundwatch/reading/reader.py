@@ -176,7 +176,7 @@ class _Draft:
                 denied=mark[DENIED] > 0.5,
                 hedged=mark[HEDGED] > 0.5,
                 optional=mark[OPTIONAL],
-                confidence=mark[ENTITY] * self._sure(LAYERS[0], span) * self._polarity(mark),
+                confidence=self._confidence(LAYERS[0], span, mark, mark[ENTITY]),
                 naming=_NAMINGS[way] if named else Naming.OWN,
                 other=named,
             )
@@ -194,18 +194,17 @@ class _Draft:
                     denied=mark[DENIED] > 0.5,
                     hedged=mark[HEDGED] > 0.5,
                     optional=mark[OPTIONAL],
-                    confidence=self._sure(layer, span) * self._polarity(mark),
+                    confidence=self._confidence(layer, span, mark),
                     form=FORMS[form] if kind in (Kind.RELATION, Kind.QUALITY) else "*",
                 )
             )
         return Graph(mentions, sorted(statements, key=attrgetter("span")), self.describes)
 
-    def _polarity(self, mark: Sequence[float]) -> float:
-        """How sure it is whether something is denied: in doubt it is better not read than inverted."""
-        return max(mark[DENIED] if self._can_deny else 0.0, 1 - mark[DENIED])
-
-    def _sure(self, layer: str, span: Span) -> float:
-        return float(self._chances[span[0] : span[1] + 1, LAYERS.index(layer)].mean().exp())
+    def _confidence(self, layer: str, span: Span, mark: Sequence[float], there: float = 1.0) -> float:
+        """How sure it is that something stands here, is `there`, and whether it is denied: in doubt it is
+        better not read than inverted."""
+        sure = float(self._chances[span[0] : span[1] + 1, LAYERS.index(layer)].mean().exp())
+        return there * sure * max(mark[DENIED] if self._can_deny else 0.0, 1 - mark[DENIED])
 
 
 def _spans(drafts: Sequence[Sequence[tuple[str, Span]]]) -> Spans:

@@ -192,10 +192,11 @@ class _Writer:
         for mention in graph.mentions.values():
             if mention.naming is Naming.OWN:
                 self._first.setdefault(self._nouns[mention.span], mention.span)
+        self._namers = {span: self._named_by(span) for span in graph.mentions}
         self._names: dict[Span, str] = {}
         for span in graph.mentions:
             name = self._name(span)
-            counted = span if span in many else self._named_by(span)
+            counted = span if span in many else self._namers[span]
             if (
                 counted is not None
                 and many.get(counted)
@@ -420,7 +421,7 @@ class _Writer:
             return own.capitalize()
         if own.lower() == "one" and self._is_anyone(span):
             return ""
-        other = self._named_by(span)
+        other = self._namers[span]
         if other is None or depth > 4:
             return self._uncapitalised(ARTICLE.sub("", own), span)
         name = compose(ARTICLE.sub("", own), self._name(other, depth + 1), mention.naming)
