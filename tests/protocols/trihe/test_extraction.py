@@ -89,6 +89,8 @@ def test_a_guess_is_an_inference():
         ("", "There is no sign of danger.", [("scene", "is", "no sign of danger")]),
         ("", "The man does not seem happy.", [("man", "is not", "happy")]),
         ("", "I cannot say.", []),
+        ("What time is it?", "I guess", []),
+        ("What could the man do?", "2. **Buy** some bread", [("scene", "is", "Buy some bread")]),
         ("", "In the background", []),
         ("", "In this image", []),
         ("Is it open?", "Yes", []),

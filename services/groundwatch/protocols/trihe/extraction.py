@@ -28,6 +28,7 @@ IN_PASSING = 0.9
 """A quality that annotators rather leave out says again what a relation says: "is standing"."""
 
 _WORD = re.compile(r"[^\W_]+(?:[-'’][^\W_]+)*|\S")
+_ITEM = re.compile(r"\A\W{0,8}\d{1,3}[.)]\s")
 _ONE = re.compile(r"\A(?:one|another|each|every)\s+(?=\w)", re.IGNORECASE)
 """Said before a name like an article: "another bird"."""
 _SPEAKERS = frozenset({"i", "we", "you"})
@@ -138,7 +139,7 @@ def _conclusions(question: str, reading: Reading, stated: set[int]) -> Iterator[
     if question.rstrip().endswith("?") and len(reading.units) == 1:
         named = set()  # "A baseball game." answers what is asked.
     for number, unit in enumerate(reading.units):
-        for words in _clauses(_WORD.findall(unit.text)):
+        for words in _clauses(_WORD.findall(_ITEM.sub("", unit.text))):
             subject, relation, said, full = _read(words, topic)
             topic = subject if said and full else topic
             if said and number not in stated and (full or number not in named):
@@ -192,13 +193,13 @@ def _read(words: list[str], topic: str) -> tuple[str, str, str, bool]:
     while words and words[0].lower() in _JOINS | {"and", "or", "but", "on", "in", "to"}:
         words = words[1:]
     at = _verb(words)
+    if words and words[0].lower() in _SPEAKERS:
+        return "", "", "", False
     if at is None:
         said = _plain(words)
         if said.rpartition(" ")[2].lower() in _PLACES:
             return "", "", "", False
         return (said, "in", IMAGE if said else "", False) if evidence else (topic, "is", said, False)
-    if words[0].lower() in _SPEAKERS:
-        return "", "", "", False
     subject, rest = _plain(words[:at]), words[at:]
     exists = bool(at) and words[0].lower() == "there"
     if not subject or exists or (at == 1 and words[0].lower() in _PRONOUNS):

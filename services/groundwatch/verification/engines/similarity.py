@@ -12,13 +12,15 @@ a mood or a purpose, so a triplet of the category `inference` is decided by the 
 this image and not another one: from its similarity and that of its sub-sentence to the graph, by a logistic
 regression over reference answers of the benchmark's first, third, ... image and answers borrowed from others
 (`validate tri-he --answers`). Between `doubt` and `EVEN` it is undecided. A described triplet above 0.6 one
-of whose objects resembles no object of the graph is undecided too: the graph does not show it. Beyond the
+of whose objects resembles no object of the graph is undecided too: the graph does not show it. Likeness says
+nothing of a denial: where the graph has neither it nor what it denies, it is undecided. Beyond the
 paper, whose NLI judge gives overall rates only, a hallucinated triplet is blamed on the first of its objects
 that resembles none, else on the relation: section 3.1 by similarity.
 """
 
 import asyncio
 import math
+import re
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -30,8 +32,6 @@ from groundwatch.models.engines import attempt
 from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.protocols.triplets import INFERENCE, Part, SceneGraph, Triplet, blame, triplet_of
 from groundwatch.verification.engines.base import Verification, VerificationEngine
-
-VERSION = "3"
 
 EVIDENCE = 300
 """Characters of the kept triplets that a verdict shows."""
@@ -122,6 +122,7 @@ class SimilarityEngine(VerificationEngine):
     """
 
     name = "similarity"
+    version = "3"
     batch = 16
 
     def __init__(self, encoder: SentenceEmbedder | None = None, *, thresholds: Thresholds = PAPER) -> None:
@@ -132,7 +133,7 @@ class SimilarityEngine(VerificationEngine):
     def judge(self, protocol: EvaluationProtocol) -> Judge:
         limits, most = self._thresholds, "-max" if self._thresholds.maximum else ""
         numbers = limits.keep, limits.fallback, limits.holds, *self._own_numbers()
-        version = "-".join([VERSION, *(f"{one:g}" for one in numbers)])
+        version = "-".join([self.version, *(f"{one:g}" for one in numbers)])
         return Judge(engine=self.name, model=self._encoder.name, version=version + most)
 
     def _own_numbers(self) -> tuple[float, ...]:
@@ -175,6 +176,7 @@ class CalibratedEngine(SimilarityEngine):
     """The paper's judge with what is fitted to the benchmark: see the module."""
 
     name = "calibrated"
+    version = "4"
 
     def _own_numbers(self) -> tuple[float, ...]:
         return self._thresholds.named, self._thresholds.doubt
@@ -196,6 +198,10 @@ class CalibratedEngine(SimilarityEngine):
             triplet = triplet_of(claim)
             part = wrong_part(triplet, objects, self._encoder, self._thresholds) if triplet else None
             decision = self._decide(similarity.score, chance, claim.category == INFERENCE, part)
+            if triplet and _denies(triplet):
+                known_of = _denied(triplet, reference.triplets)
+                if known_of is not Decision.UNDECIDED or claim.category != INFERENCE:
+                    decision, part = known_of, "relation"
             yield Verdict(
                 decision=decision,
                 probability=chance,
@@ -209,6 +215,31 @@ class CalibratedEngine(SimilarityEngine):
         if not concludes or chance < self._thresholds.doubt:
             return Decision.REFUTED
         return Decision.SUPPORTED if chance >= EVEN else Decision.UNDECIDED
+
+
+_DENIAL = re.compile(r"n['’]t\b|\b(?:not|never|no|cannot)\b", re.IGNORECASE)
+
+
+def _denies(triplet: Triplet) -> bool:
+    """Whether it does by its relation, or as ("boat", "does", "not float")."""
+    return _DENIAL.search(f"{triplet[1]} {triplet[2].partition(' ')[0]}") is not None
+
+
+def _denied(triplet: Triplet, graph: Sequence[Triplet]) -> Decision:
+    """What the graph says in the same words of what a triplet denies."""
+    said = _affirmed(triplet)
+    denials = {_denies(known) for known in graph if _affirmed(known) == said}
+    if len(denials) != 1:
+        return Decision.UNDECIDED
+    return Decision.SUPPORTED if denials.pop() else Decision.REFUTED
+
+
+def _affirmed(triplet: Triplet) -> tuple[str, str]:
+    from groundwatch.reading.inflection import base_words
+    from groundwatch.reading.names import bare
+
+    first, relation, second = triplet
+    return bare(first), base_words(_DENIAL.sub(" ", f"{relation} {bare(second)}"))
 
 
 def _evidence(similarity: Similarity, known: Sequence[str]) -> str:
