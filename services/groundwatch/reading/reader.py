@@ -38,8 +38,12 @@ _OUTSIDE = math.log(0.5)
 """How much less likely than it seems a word is outside all mentions, a pronoun twice as much: a thing too
 many is mostly linked to nothing, one too few takes its facts with it."""
 
+_GUESSED = 0.4
+"""From here on something is marked as guessed: told as sure, a guess is a hallucination."""
+
 _PRONOUNS = WORDS["pronouns"]
 
+_MISSING = WORDS["missing"]
 _NAMINGS = tuple(Naming)
 _OPENING, _CLOSING = frozenset('"“«„'), frozenset('"”»“')
 
@@ -170,11 +174,14 @@ class _Draft:
             spans, mention_marks.tolist(), naming.tolist(), names.tolist(), strict=True
         ):
             named = spans[other] if spans[other] != span else None
+            denied = mark[DENIED] > 0.5
             mentions[span] = Mention(
                 span,
-                entity=mark[ENTITY] > 0.5 and self._speaks[span[1]],
-                denied=mark[DENIED] > 0.5,
-                hedged=mark[HEDGED] > 0.5,
+                entity=mark[ENTITY] > 0.5
+                and self._speaks[span[1]]
+                and not (denied and _is_one_missing(self._passage, span)),
+                denied=denied,
+                hedged=mark[HEDGED] > _GUESSED,
                 optional=mark[OPTIONAL],
                 confidence=self._confidence(LAYERS[0], span, mark, mark[ENTITY]),
                 naming=_NAMINGS[way] if named else Naming.OWN,
@@ -192,7 +199,7 @@ class _Draft:
                     subjects=_linked(spans, subject),
                     objects=_linked(spans, target) if kind is Kind.RELATION else {},
                     denied=mark[DENIED] > 0.5,
-                    hedged=mark[HEDGED] > 0.5,
+                    hedged=mark[HEDGED] > _GUESSED,
                     optional=mark[OPTIONAL],
                     confidence=self._confidence(layer, span, mark),
                     form=FORMS[form] if kind in (Kind.RELATION, Kind.QUALITY) else "*",
@@ -218,6 +225,12 @@ def _split(rows: Tensor, drafts: Sequence[_Draft], of: str) -> Iterator[Tensor]:
 
 def _best(scores: Tensor) -> Tensor:
     return scores.argmax(-1) if scores.numel() else scores[:, 0:0].flatten()
+
+
+def _is_one_missing(passage: Passage, span: Span) -> bool:
+    """Whether it is "a missing tooth", "two missing tiles": that others are there is not denied."""
+    before = [word.text.lower() for word in passage.words[max(0, span[0] - 2) : span[0]]]
+    return len(before) == 2 and before[1] in _MISSING and before[0] != "no"
 
 
 def _linked(spans: Sequence[Span], scores: Sequence[float]) -> dict[Span, float]:

@@ -148,12 +148,12 @@ def test_the_judge_names_the_weights(engine: ReaderEngine) -> None:
 async def test_what_annotators_leave_out_is_left_out_unless_nothing_else_is_said(
     engine: ReaderEngine,
 ) -> None:
-    """ "There is a photo." is in no image, and would count against every caption that begins so."""
+    """ "There is a view." is in no image, and would count against every caption that begins so."""
     whole = ReaderEngine(most_optional=1.0)
-    caption = "This is a photo of a small yellow boat."
-    assert "There is a photo." in [claim.text for claim in await claims(whole, caption, "Caption it.")]
+    caption = "In the image there is a view of a street."
+    assert "There is a view." in [claim.text for claim in await claims(whole, caption, "Caption it.")]
     texts = [claim.text for claim in await claims(engine, caption, "Caption it.")]
-    assert "There is a boat." in texts and "There is a photo." not in texts
+    assert "There is a street." in texts and "There is a view." not in texts
     assert await claims(ReaderEngine(most_optional=0.0), caption, "Caption it.")
     assert whole.judge(FAITHSCORE) != engine.judge(FAITHSCORE)
     built = build(ExtractionSettings(most_optional=1.0))
