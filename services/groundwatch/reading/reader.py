@@ -43,7 +43,7 @@ _GUESSED = 0.4
 
 _PRONOUNS = WORDS["pronouns"]
 
-_MISSING = WORDS["missing"]
+_MISSING, _SIDES = WORDS["missing"], WORDS["sides"]
 _NAMINGS = tuple(Naming)
 _OPENING, _CLOSING = frozenset('"“«„'), frozenset('"”»“')
 
@@ -144,6 +144,7 @@ class _Draft:
         spans = {layer: _decode(labels[:, at].tolist()) for at, layer in enumerate(LAYERS)}
         spans[LAYERS[0]] = _decode(_likeliest(passage, mentions))
         spans[Kind.TEXT] = _whole_quotes(passage, spans[Kind.TEXT])
+        spans[Kind.RELATION] = _whole_places(passage, spans[Kind.RELATION], spans[LAYERS[0]])
         # What is read as a text, a color or a number is no thing.
         qualities = [*spans[Kind.TEXT], *spans[Kind.COLOR], *spans[Kind.COUNT]]
         self.mentions = [
@@ -225,6 +226,28 @@ def _split(rows: Tensor, drafts: Sequence[_Draft], of: str) -> Iterator[Tensor]:
 
 def _best(scores: Tensor) -> Tensor:
     return scores.argmax(-1) if scores.numel() else scores[:, 0:0].flatten()
+
+
+def _whole_places(passage: Passage, spans: Sequence[Span], mentions: Sequence[Span]) -> list[Span]:
+    """ "To the left of" is one relation, also where it stands before its verb."""
+    words = [word.text.lower() for word in passage.words]
+    places = [
+        (at, at + 3)
+        for at in range(passage.split, len(words) - 3)
+        if words[at] in ("to", "in", "at", "on")
+        and (words[at + 1], words[at + 3]) == ("the", "of")
+        and words[at + 2] in _SIDES
+        and not any(first <= at + 3 and at <= last for first, last in mentions)
+    ]
+    whole = []
+    for first, last in spans:
+        place = next((one for one in places if one[0] <= last and first <= one[1]), (first, last))
+        whole.append((min(first, place[0]), max(last, place[1])))
+    return [
+        one
+        for one in dict.fromkeys(whole)
+        if not any(other[0] <= one[0] and one[1] <= other[1] for other in whole if other != one)
+    ]
 
 
 def _is_one_missing(passage: Passage, span: Span) -> bool:

@@ -297,6 +297,8 @@ class _Writer:
                 words += " of"
             elif statement.form == "*" and target[0] <= statement.span[0] and statement.span[1] <= target[1]:
                 words = "in"
+        if not target_name:
+            words = words.removesuffix(" of")
         if subject not in self._telling or (target is not None and target not in self._telling):
             return
         if kind is not Kind.RELATION and (not _says_something(words) or words.lower() in _NEVER_LAST):

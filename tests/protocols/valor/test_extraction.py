@@ -141,6 +141,8 @@ async def test_clothes_in_a_coordination_are_each_worn(engine: ReaderEngine):
     ("answer", "expected"),
     [
         ("To the left of the chair is a table.", "The table is to the left of the chair"),
+        ("To the right of the tent stands a goat.", "The goat is to the right of the tent"),
+        ("On the left of the image is a dog.", "The dog is on the left of the image"),
         ("The bottles are lined up under the shelves.", "The bottles are under the shelves"),
         ("A cat is in the center.", "The cat is in the center of the image"),
         ("In the center of the image there is a vase.", "The vase is in the center of the image"),

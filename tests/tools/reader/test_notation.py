@@ -59,6 +59,6 @@ def test_words_of_a_key_are_words() -> None:
 
 def test_the_answers_of_the_repository_are_in_the_notation() -> None:
     items = read_files()
-    assert len(items) == 3894
-    assert sum(len(item.facts) for item in items) == 75_994
+    assert len(items) == 4511
+    assert sum(len(item.facts) for item in items) == 86_724
     assert len({item.id for item in items}) == len(items)
