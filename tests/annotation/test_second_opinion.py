@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from random import Random
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -571,7 +572,9 @@ async def test_from_traffic_to_the_corrected_rate(
 ) -> None:
     """The real services: a biased first judge, the reference as the second."""
     # Of other draws one in twenty has an interval without the true rate.
-    monkeypatch.setattr("groundwatch.reviews.queues.secrets.token_hex", lambda size: "5a" * size)
+    monkeypatch.setattr(
+        "groundwatch.reviews.queues.secrets", SimpleNamespace(token_hex=lambda size: "5a" * size)
+    )
     bus = await bus_factory("annotation")
     chosen = Settings.model_validate(
         {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from random import Random
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -158,7 +159,9 @@ async def test_the_service_writes_them_down_after_an_opinion(
     bus: Bus, bus_factory: BusFactory, publish: Publish, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Of other draws one in twenty has an interval without the true rate.
-    monkeypatch.setattr("groundwatch.reviews.queues.secrets.token_hex", lambda size: "5a" * size)
+    monkeypatch.setattr(
+        "groundwatch.reviews.queues.secrets", SimpleNamespace(token_hex=lambda size: "5a" * size)
+    )
     answers = judged_answers(120, 1)
     await publish([event for event, _ in answers])
     by_key = {event.key: (event, wrong) for event, wrong in answers}

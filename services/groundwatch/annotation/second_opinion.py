@@ -22,6 +22,7 @@ from groundwatch.errors import (
     Unavailable,
     UnknownName,
     Unscorable,
+    UsageError,
 )
 from groundwatch.events import (
     ClaimsExtracted,
@@ -341,7 +342,13 @@ async def keep_queues(
             await queues.close(spec.name)
     for name in wanted.keys() - found.keys():
         spec = msgspec.structs.replace(wanted[name], name=_free_name(name, names))
-        found[name] = await queues.create(spec)
+        try:
+            found[name] = await queues.create(spec)
+        except UsageError as error:
+            if error.parameters != ("queue",):
+                raise
+            # Another replica has made it by now: it is there in the next round.
+            continue
         logger.info("second_opinion.queue", queue=spec.name, judge=spec.assigned[0])
     return list(found.values())
 
