@@ -64,6 +64,9 @@ async def test_a_gateway_that_is_told_to_stop_answers_all_who_wait(tmp_path: Pat
             grpc.aio.insecure_channel(f"127.0.0.1:{grpc_port}") as channel,
         ):
             await ready(http, gateway)
+            # It knows how many partitions there are, so that the next ones are sent.
+            first = await http.post("/v1/responses", json={"id": "first", "model": "m", "answer": "A dog."})
+            assert first.status_code == 202, first.text
             with frozen(server.pid):
                 lines = [json.dumps({"id": f"r{n}", "model": "m", "answer": "A dog."}) for n in range(LINES)]
                 bulk = asyncio.create_task(

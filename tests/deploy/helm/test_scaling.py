@@ -28,10 +28,14 @@ from tests.deploy.helm.charts import (
 
 from groundwatch.models.settings import ChatSettings, TritonSettings
 from groundwatch.replay.service import STATES
-from groundwatch.topology import CONSUMERS, GATEWAY, OUTFLOW
+from groundwatch.topology import ANNOTATION, CONSUMERS, GATEWAY, OUTFLOW
 from groundwatch.topology.partitions import consumers
 
 pytestmark = pytest.mark.slow
+
+NOT_BY_BACKLOG = (GATEWAY, OUTFLOW, ANNOTATION)
+"""The gateway is scaled by its callers, the outflow waits for its receivers, and the second judge in the
+annotation service may be asked so much an hour, however many replicas there are."""
 
 CRDS = ROOT.parent / "shared" / "data" / "k8s"
 SCALED = [
@@ -58,16 +62,13 @@ def test_streams_and_consumers_are_those_that_are_provisioned(case: str) -> None
         for target, metadata in triggers(rendered(case), "nats-jetstream")
         if "-triton" not in target
     }
-    # The gateway is scaled by its callers, not by what waits for it; the outflow waits for its receivers.
-    scaled = [spec for spec in CONSUMERS if spec.service not in (GATEWAY, OUTFLOW)]
+    scaled = [spec for spec in CONSUMERS if spec.service not in NOT_BY_BACKLOG]
     assert found == {(spec.service, spec.stream, spec.name) for spec in scaled}
 
 
 def test_a_stage_is_scaled_by_what_waits_in_all_partitions_together() -> None:
     wanted = {
-        (spec.service, spec.stream, spec.name)
-        for spec in consumers(3)
-        if spec.service not in (GATEWAY, OUTFLOW)
+        (spec.service, spec.stream, spec.name) for spec in consumers(3) if spec.service not in NOT_BY_BACKLOG
     }
     found = set()
     for one in of_kind(rendered("partitions"), "ScaledObject"):

@@ -8,6 +8,7 @@ import pytest
 from playwright.async_api import expect
 from tests.gateway.conftest import publisher
 from tests.partitions.conftest import provisioned
+from tests.runtime.conftest import eventually
 from tests.support.pages import address, check_page, is_too_wide, open_page
 from tests.support.second_opinions import review_all
 
@@ -168,8 +169,11 @@ async def test_an_alarm_has_the_answers_of_all_partitions(browser, gateway_facto
             await expect(page.locator("#notes .card").first).to_contain_text("Rolled back.")
         # Each answer has its page, in whatever partition it is.
         for name in names:
-            reply = await gateway.http.get(name)
-            assert reply.status_code == 200 and "There is a frog." in reply.text
+
+            async def shown_there(name: str = name) -> bool:
+                return "There is a frog." in (await gateway.http.get(name)).text
+
+            await eventually(shown_there, within=30)
         await check_page(browser, address(gateway, place(alarm)), "#notes form", widths=(390,))
 
 
