@@ -9,6 +9,7 @@ from operator import attrgetter
 import torch
 from torch import Tensor
 
+from groundwatch.language.tokens import NUMBER_WORDS
 from groundwatch.reading.graph import FORMS, Graph, Kind, Mention, Naming, Statement
 from groundwatch.reading.model import (
     DENIED,
@@ -43,7 +44,7 @@ _GUESSED = 0.4
 
 _PRONOUNS = WORDS["pronouns"]
 
-_MISSING, _SIDES = WORDS["missing"], WORDS["sides"]
+_MISSING, _SOME, _SIDES = WORDS["missing"], WORDS["some_of_them"], WORDS["sides"]
 _NAMINGS = tuple(Naming)
 _OPENING, _CLOSING = frozenset('"“«„'), frozenset('"”»“')
 
@@ -253,7 +254,7 @@ def _whole_places(passage: Passage, spans: Sequence[Span], mentions: Sequence[Sp
 def _is_one_missing(passage: Passage, span: Span) -> bool:
     """Whether it is "a missing tooth", "two missing tiles": that others are there is not denied."""
     before = [word.text.lower() for word in passage.words[max(0, span[0] - 2) : span[0]]]
-    return len(before) == 2 and before[1] in _MISSING and before[0] != "no"
+    return len(before) == 2 and before[1] in _MISSING and (before[0] in _SOME or before[0] in NUMBER_WORDS)
 
 
 def _linked(spans: Sequence[Span], scores: Sequence[float]) -> dict[Span, float]:

@@ -133,6 +133,22 @@ async def test_a_long_prompt_takes_no_long_time(engine: ReaderEngine, piece: str
     assert time.process_time() - begun < 10
 
 
+@pytest.mark.parametrize(
+    ("answer", "denied"),
+    [
+        ("A fence with two missing boards stands by the road.", False),
+        ("A comb with one missing tooth lies on the shelf.", False),
+        ("There is no missing board.", True),
+        ("The shelf is empty. There are no boards.", True),
+    ],
+)
+async def test_where_some_are_missing_others_are_not_denied(
+    engine: ReaderEngine, answer: str, denied: bool
+) -> None:
+    read = [claim.text for claim in await claims(engine, answer)]
+    assert any(text.startswith(("There is no ", "There are no ")) for text in read) == denied, read
+
+
 async def test_a_protocol_without_rules_is_an_input_error(engine: ReaderEngine) -> None:
     genception = registry.get("genception")
     ends = await engine.extract([ResponseRecorded(id="r", model="m", answer="A dog.")], genception)

@@ -182,8 +182,6 @@ class Verifier:
         checkpoint = self.checkpoint
         images = self._checked(request)
         asked = [self._asked(len(images), text) for text in request.statements]
-        if (longest := max(map(len, asked))) > 40 * checkpoint.limit:
-            raise Refused("prompt_too_long", f"a statement makes a prompt of {longest} characters")
         return self._divided(images, asked, checkpoint.tokens(asked))
 
     def _divided(self, images: list[Image.Image], asked: list[str], rows: list[list[int]]) -> Ready:
