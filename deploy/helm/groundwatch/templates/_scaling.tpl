@@ -50,8 +50,7 @@ scoring: GW_JUDGED
 {{- if eq .stage "replay" -}}
 {{- ternary $values.replay.autoscaling.maxReplicas $values.replay.replicas $values.replay.autoscaling.enabled | int -}}
 {{- else if eq .stage "annotation" -}}
-{{- /* Of several one at a time asks the second judge. */ -}}
-1
+{{- $values.annotation.replicas | int -}}
 {{- else if include "groundwatch.scaled" . -}}
 {{- (include "groundwatch.autoscaling" . | fromJson).maxReplicas | int -}}
 {{- else -}}
