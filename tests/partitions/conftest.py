@@ -75,7 +75,7 @@ async def try_once(client: httpx.AsyncClient, name: str) -> str:
 
 
 @contextlib.asynccontextmanager
-async def provisioned(folder: Path, partitions: int) -> AsyncIterator[Bus]:
+async def provisioned_server(folder: Path, partitions: int) -> AsyncIterator[tuple[Bus, NatsServer]]:
     """A server of its own, and nobody who works at what is in it."""
     server = NatsServer(folder, max_payload=NatsSettings().max_payload)
     await server.start()
@@ -83,10 +83,16 @@ async def provisioned(folder: Path, partitions: int) -> AsyncIterator[Bus]:
     try:
         await bus.connect()
         await provision(bus.js, partitions=partitions)
-        yield bus
+        yield bus, server
         await bus.close()
     finally:
         await server.stop()
+
+
+@contextlib.asynccontextmanager
+async def provisioned(folder: Path, partitions: int) -> AsyncIterator[Bus]:
+    async with provisioned_server(folder, partitions) as (bus, _):
+        yield bus
 
 
 def spread(names: Sequence[str], partitions: int) -> bool:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import signal
 from pathlib import Path
 from random import Random
 
 import pytest
-from tests.partitions.conftest import provisioned
+from tests.partitions.conftest import provisioned, provisioned_server
 
 from groundwatch.erasure.finding import Stores
 from groundwatch.erasure.retention import enforce
@@ -142,6 +144,36 @@ async def test_nobody_records_while_partitions_grow_nor_for_ever_when_that_is_en
         await Partitions((2,), announced=3).write(bus.js)
         await provision(bus.js, partitions=2)
         assert await announced(bus) == Partitions((2,))
+
+
+async def test_all_who_ask_while_nats_stands_still_share_one_question_and_its_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = 0
+
+    async def look(bus: Bus) -> Partitions:
+        nonlocal asked
+        asked += 1
+        return await of_stream(bus)
+
+    of_stream = homes._look
+    monkeypatch.setattr(homes, "_look", look)
+    monkeypatch.setattr(homes, "LOOK", 60.0)
+    async with provisioned_server(tmp_path, 1) as (bus, server):
+        where = homes.Homes(bus)
+        assert server.pid is not None
+        os.kill(server.pid, signal.SIGSTOP)
+        try:
+            said = await asyncio.gather(
+                *(where.partition(f"{number:032x}") for number in range(20)), return_exceptions=True
+            )
+        finally:
+            os.kill(server.pid, signal.SIGCONT)
+        assert [type(one) for one in said] == [Unavailable] * 20
+        assert asked == 1
+        # A failure is nobody's answer for long: the next one asks again, and those after it do not.
+        assert [await where.partition("0" * 32) for _ in range(3)] == [0] * 3
+        assert asked == 2
 
 
 async def test_a_gateway_that_knows_of_fewer_takes_what_belongs_into_those(

@@ -86,8 +86,8 @@ class Homes:
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
         self._partitions = Partitions()
-        self._looked = -math.inf
-        self._turn = asyncio.Lock()
+        self._heard = self._asked = -math.inf
+        self._asking: asyncio.Task[Partitions] | None = None
 
     @property
     def problem(self) -> str:
@@ -101,21 +101,35 @@ class Homes:
 
     async def partition(self, key: str) -> int:
         """Where a response is recorded, or belongs. Raises `Unavailable` while nobody can say."""
-        async with self._turn:
-            if (now := time.monotonic()) - self._looked >= LOOK:
-                self._partitions, self._looked = await _look(self._bus), now
-        if number := self._partitions.announced:
+        partitions = await self._current()
+        if number := partitions.announced:
             raise Unavailable(
                 f"streams are made for {number} partitions: send it again in half a minute; where this "
                 "lasts, groundwatch admin provision was killed: run it again"
             )
-        home, *others = self._partitions.places(key)
+        home, *others = partitions.places(key)
         if max(home, *others, 0) >= self._bus.partitions:
             raise Unavailable(self.problem)
         if not others:
             return home
         held = await asyncio.gather(*(self._holds(in_partition(key, other)) for other in others))
         return next((other for other, there in zip(others, held, strict=True) if there), home)
+
+    async def _current(self) -> Partitions:
+        """What was heard less than `LOOK` seconds ago; all who wait share one question, and its failure."""
+        if (now := time.monotonic()) - self._heard < LOOK:
+            return self._partitions
+        if self._asking is None or self._asking.done() or now - self._asked >= LOOK:
+            self._asked, self._asking = now, asyncio.create_task(self._ask(now))
+        # A caller that goes away takes the answer from nobody else.
+        return await asyncio.shield(self._asking)
+
+    async def _ask(self, now: float) -> Partitions:
+        """What holds from when it was asked on, not from when the answer came. Raises `Unavailable`."""
+        partitions = await _look(self._bus)
+        if now >= self._heard:
+            self._partitions, self._heard = partitions, now
+        return partitions
 
     async def _holds(self, key: str) -> bool:
         recorded, asked = await asyncio.gather(
