@@ -78,7 +78,7 @@ def test_who_may_come_in_is_looked_at(check, tmp_path):
     assert [line for line in told if "gateway.login" in line] == [
         "setting 'gateway.login.cookie_secret_env': the secret needs at least 32 characters: make one with "
         "openssl rand -hex 32",
-        "setting 'gateway.login.oidc.client_secret_env': the variable it names is not set or empty",
+        "setting 'gateway.login.oidc.client_secret_env': the variable CLIENT is not set or empty",
     ]
     told = lines(check('[gateway]\ntokens_file = "/none/such"\n'))
     assert any("gateway.tokens_file" in line and "No such file" in line for line in told)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
-import os
 import secrets
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,6 +27,7 @@ from groundwatch.gateway.refusals import Refused
 from groundwatch.gateway.replays import Replay
 from groundwatch.keys import digest
 from groundwatch.reporting.compare.compare import SaidOutcome
+from groundwatch.runtime.security.secrets import read_secret
 from groundwatch.runtime.settings.gateway import GatewaySettings
 from groundwatch.runtime.settings.login import ALL, LoginSettings, OidcGroup, OidcSettings, Role, is_loopback
 from groundwatch.runtime.telemetry.logs import logger
@@ -336,7 +336,7 @@ class Cookies:
     def __init__(self, settings: LoginSettings, environment: Mapping[str, str] | None = None) -> None:
         """Raises `SettingsError` for a secret that is not there or too short."""
         self._settings = settings
-        self._secret = read_secret(settings, os.environ if environment is None else environment)
+        self._secret = cookie_secret(settings, environment)
         self._prefix = "__Host-" if settings.secure else ""
 
     def new_session(self, *, token: str = "", group: str = "", name: str = "") -> Session:
@@ -395,47 +395,25 @@ class Cookies:
         )
 
 
-def read_secret(settings: LoginSettings, environment: Mapping[str, str]) -> bytes:
-    """The secret that signs cookies; a new one where none is named."""
-    key, name = named_secret(settings, "cookie_secret")
-    if not name:
+def cookie_secret(settings: LoginSettings, environment: Mapping[str, str] | None = None) -> bytes:
+    """The secret that signs cookies; a new one where none is named. Raises `SettingsError`."""
+    file, env = settings.cookie_secret_file, settings.cookie_secret_env
+    setting = "gateway.login.cookie_secret"
+    secret = read_secret(setting, file=file, env=env, environment=environment)
+    if not (file or env):
         return secrets.token_bytes(32)
-    secret = secret_of(f"gateway.login.{key}", key, name, environment)
     if len(secret) < SHORTEST_SECRET:
         raise SettingsError(
-            f"setting 'gateway.login.{key}': the secret needs at least {SHORTEST_SECRET} characters: "
-            "make one with openssl rand -hex 32"
+            f"setting '{setting}_{'env' if env else 'file'}': the secret needs at least {SHORTEST_SECRET} "
+            "characters: make one with openssl rand -hex 32"
         )
     return secret.encode()
 
 
-def read_client_secret(settings: OidcSettings, environment: Mapping[str, str]) -> str:
+def client_secret(settings: OidcSettings, environment: Mapping[str, str] | None = None) -> str:
     """The gateway's secret at the provider, empty for a client that has none. Raises `SettingsError`."""
-    key, name = named_secret(settings, "client_secret")
-    return secret_of(f"gateway.login.oidc.{key}", key, name, environment) if name else ""
-
-
-def named_secret(settings: Any, name: str) -> tuple[str, str]:
-    """The key that says where a secret is, and what it says: `NAME_file` or `NAME_env`, or neither."""
-    keys = (f"{name}_file", f"{name}_env")
-    return next(((key, value) for key in keys if (value := getattr(settings, key))), (keys[0], ""))
-
-
-def secret_of(setting: str, key: str, name: str, environment: Mapping[str, str]) -> str:
-    """The secret in the file or variable `name`. Raises `SettingsError`."""
-    if key.endswith("_env"):
-        secret = environment.get(name, "").strip()
-        if not secret:
-            raise SettingsError(f"setting '{setting}': the variable it names is not set or empty")
-        return secret
-    try:
-        secret = Path(name).read_text("utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        raise SettingsError(f"setting '{setting}': cannot read {name} ({why})") from error
-    if not secret:
-        raise SettingsError(f"setting '{setting}': {name} is empty")
-    return secret
+    file, env = settings.client_secret_file, settings.client_secret_env
+    return read_secret("gateway.login.oidc.client_secret", file=file, env=env, environment=environment)
 
 
 CALLBACK = "/login/oidc/callback"

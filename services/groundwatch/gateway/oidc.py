@@ -5,7 +5,6 @@ signed with one that is not known.
 """
 
 import asyncio
-import os
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -20,7 +19,7 @@ from joserfc.errors import InvalidKeyIdError, JoseError
 from joserfc.jwk import KeySet
 
 from groundwatch.errors import TransientError
-from groundwatch.gateway.auth import LONGEST_NAME, LoginRefused, OidcAttempt, read_client_secret, wrong_name
+from groundwatch.gateway.auth import LONGEST_NAME, LoginRefused, OidcAttempt, client_secret, wrong_name
 from groundwatch.runtime.settings.login import OidcSettings, is_secure
 from groundwatch.runtime.telemetry.logs import logger
 
@@ -57,7 +56,7 @@ class OidcProvider:
         """Raises `SettingsError` where the client's secret is not where the settings say."""
         self._settings = settings
         self._redirect_uri = redirect_uri
-        self._secret = read_client_secret(settings, os.environ if environment is None else environment)
+        self._secret = client_secret(settings, environment)
         self._endpoints: tuple[float, _Endpoints] | None = None
         self._keys: tuple[float, KeySet] | None = None
         self._asking = asyncio.Lock()

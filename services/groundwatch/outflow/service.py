@@ -15,8 +15,7 @@ import msgspec
 
 from groundwatch.errors import UNDECODED, DecodeError, GroundwatchError, InputError
 from groundwatch.events import AlarmRaised, ResponseScored
-from groundwatch.outflow.receivers import make_receiver
-from groundwatch.outflow.receivers.base import Receiver
+from groundwatch.outflow.receivers import Receiver, make_receiver
 from groundwatch.runtime.delivery.away import AwayJudges
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.provisioning import bind_receiver

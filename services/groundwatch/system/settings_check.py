@@ -13,7 +13,7 @@ from groundwatch.addresses import shown_address, shown_variable
 from groundwatch.captioning import engines as captioning
 from groundwatch.errors import MissingExtraError, SettingsError, UsageError
 from groundwatch.extraction import engines as extraction
-from groundwatch.gateway.auth import ELSEWHERE, Tokens, named_secret, read_client_secret, read_secret
+from groundwatch.gateway.auth import ELSEWHERE, Tokens, client_secret, cookie_secret
 from groundwatch.generation import engines as generation
 from groundwatch.matching import engines as matching
 from groundwatch.models.settings import ChatSettings
@@ -91,14 +91,14 @@ def _check_access(gateway: GatewaySettings, environment: Mapping[str, str], prob
     with _noting(problems):
         Tokens(gateway.tokens_file)
     with _noting(problems):
-        read_secret(login, environment)
+        cookie_secret(login, environment)
     if login.oidc is not None:
         with _noting(problems):
-            read_client_secret(login.oidc, environment)
+            client_secret(login.oidc, environment)
         if not gateway.tokens_file:
             why = "is empty: people log in with their accounts, and no program has a token to send with"
             problems.note("gateway.tokens_file", why)
-    if asks and not named_secret(login, "cookie_secret")[1]:
+    if asks and not (login.cookie_secret_file or login.cookie_secret_env):
         why = "is empty: sessions end with their gateway, and of several gateways each knows its own alone"
         problems.note("gateway.login.cookie_secret_file", why)
     if not (asks or gateway.open or is_loopback(gateway.host)):

@@ -11,7 +11,7 @@ import pytest
 from tests.outflow.conftest import KEY, QUICK, alarm
 from tests.support.receivers import HttpTarget
 
-from groundwatch.outflow.receivers.webhook import WebhookReceiver, cloud_event, signature
+from groundwatch.outflow.receivers import WebhookReceiver, cloud_event, signature
 from groundwatch.runtime.settings.outflow import ReceiverSettings
 from groundwatch.runtime.telemetry.metrics import Metrics
 
