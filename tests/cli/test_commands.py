@@ -50,6 +50,8 @@ def test_what_stands_for_a_command_says_its_help() -> None:
     [
         ("validate", "planted", "--answers", "3"),
         ("validate", "miniature"),
+        ("validate", "faithscore", "a"),
+        ("validate", "extraction", "a"),
         ("dataset", "pope", "a", "--out", "b"),
     ],
 )

@@ -4,7 +4,7 @@ protocols and the benchmarks carry, whose functions' parameters are the commands
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, get_args, get_origin, get_type_hints
@@ -17,7 +17,7 @@ from groundwatch.cli.commands import Command, Group, built
 from groundwatch.cli.messages import print_json
 from groundwatch.cli.options import Configured, JsonOption, OnServer
 from groundwatch.cli.output import bars, render_numbers, table_of
-from groundwatch.errors import CheckFailed, UsageError, told_to_user
+from groundwatch.errors import CheckFailed, UsageError
 from groundwatch.events import ResponseScored
 from groundwatch.judging.agreement import agreement, compare_verdicts, judge_labelled, write_metrics
 from groundwatch.probing.probe import with_engines
@@ -99,54 +99,6 @@ def claims(
     with bars() as tell:
         outcomes = run(judge_labelled(answers, name, chosen, images, tell))
     _show(agreement(answers, outcomes), as_json)
-
-
-def extraction(
-    settings: Configured,
-    file: Annotated[Path, typer.Argument(help="Answers with their facts (JSON lines).")],
-    engine: Annotated[str, typer.Option(help="Who reads them. By default as in settings.")] = "",
-    protocol: Annotated[str, typer.Option(help="Whose facts; the gateway's own protocol when absent.")] = "",
-    out: Annotated[
-        Path | None, typer.Option(help="Also write here what extraction alone makes of faultless answers.")
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """What an extraction engine reads of annotated answers: facts right, wrong, inverted and missed."""
-    from groundwatch.extraction.engines import build
-    from groundwatch.judging.extraction import faultless, measure
-
-    chosen = settings.extraction.model_copy(update={"engine": engine} if engine else {})
-    with bars() as tell:
-        found = run(measure(file, build(chosen), protocol or settings.gateway.protocols[0], tell))
-    if out is not None:
-        with told_to_user(f"{out}: cannot be written"):
-            out.write_bytes(msgspec.json.format(msgspec.json.encode(faultless(found)), indent=1) + b"\n")
-    print_json(found) if as_json else render_extraction(found, Console())
-
-
-def render_extraction(found: Mapping[str, Any], console: Console) -> None:
-    """A line for each style, and for the answers in English."""
-    columns = ("answers", "facts", "precision", "recall", "f1", "inverted", "forbidden", "wrong_outcomes")
-    table = table_of(
-        "Facts read, against those annotated", "style", *(one.replace("_", " ") for one in columns)
-    )
-    for style, counts in (*found["styles"].items(), ("English", found["english"])):
-        table.add_row(style, *(_figure(counts[column]) for column in columns))
-    console.print(table)
-    english = found["english"]
-    console.print(
-        f"Denials read: {english['denials_read']} of {english['denials']}. "
-        f"Hedges marked: {english['hedged_marked']} of {english['hedged']}."
-    )
-    if english["decided"]:
-        console.print(
-            f"A faultless model would show {english['alone']:.1%} by extraction alone: "
-            f"{english['refuted']} of {english['decided']} decided facts."
-        )
-
-
-def _figure(value: float | int | None) -> str:
-    return "–" if value is None else f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
 def render_annotators(found: AnnotatorAgreement, console: Console) -> None:
@@ -263,11 +215,11 @@ class Validations(_Carried):
     own: ClassVar = {
         "annotators": annotators,
         "claims": claims,
-        "extraction": extraction,
         "scores": scores,
         "verdicts": verdicts,
     }
     benchmarks: ClassVar = {
+        "extraction": f"{BENCHMARKS}.agreement.extraction:validate",
         "planted": f"{BENCHMARKS}.planted:validate",
         "miniature": f"{BENCHMARKS}.miniature.measuring:validate",
     }

@@ -18,7 +18,6 @@ from groundwatch.events import Claim, Label, ResponseRecorded
 from groundwatch.extraction.engines import build
 from groundwatch.extraction.engines.base import Extraction
 from groundwatch.extraction.engines.reader import ReaderEngine
-from groundwatch.judging.extraction import measure
 from groundwatch.miniature.language import PROMPTS, answer, holds
 from groundwatch.miniature.world import scenes
 from groundwatch.protocols import registry
@@ -26,6 +25,7 @@ from groundwatch.protocols.base import NO_CLAIM
 from groundwatch.reading.document import read_document
 from groundwatch.reading.graph import Reading
 from groundwatch.runtime.settings import ExtractionSettings
+from groundwatch_benchmarks.agreement.extraction import measure
 
 FAITHSCORE = registry.get("faithscore")
 ANSWERS = Path(__file__).parents[2] / "data" / "annotated_answers.jsonl"

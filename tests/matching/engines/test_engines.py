@@ -18,8 +18,8 @@ from groundwatch.matching.engines.semantic import SemanticEngine
 from groundwatch.protocols import registry
 from groundwatch.protocols.valor.protocol import Valor
 from groundwatch.protocols.valor.scoring import Subset
-from groundwatch.protocols.valor.validation import matching_accuracy, read_gold
 from groundwatch.runtime.settings import StageSettings
+from groundwatch_benchmarks.agreement.valor import matching_accuracy, read_gold
 
 PROTOCOL = registry.get("faithscore")
 

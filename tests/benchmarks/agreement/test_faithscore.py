@@ -13,7 +13,7 @@ from groundwatch.errors import UsageError
 from groundwatch.events import Label
 from groundwatch.models.embeddings import SentenceEmbedder
 from groundwatch.protocols.faithscore.annotation import AnnotatedAnswer, read_annotations
-from groundwatch.protocols.faithscore.validation import (
+from groundwatch_benchmarks.agreement.faithscore import (
     facts_agreement,
     labelled_units,
     labels_agreement,

@@ -14,21 +14,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 
-from groundwatch.errors import GroundwatchError, Unscorable
+from groundwatch.errors import GroundwatchError, Unscorable, told_to_user
 from groundwatch.events import Claim, Decision, Judge, KnownFact, Reference, ResponseRecorded
+from groundwatch.extraction.engines import build
 from groundwatch.extraction.engines.base import Extraction, ExtractionEngine
 from groundwatch.language.tokens import NUMBER_WORDS
 from groundwatch.models.embeddings import SentenceEmbedder
 from groundwatch.protocols import registry
-from groundwatch.protocols.method import Progress, Result
+from groundwatch.protocols.method import CommandResult, Progress, Result
 from groundwatch.protocols.published import read_lines
 from groundwatch.reading.document import REASONING_ONLY, keep_languages, read_document
 from groundwatch.reporting.report import OTHER_LANGUAGE, Counts, Faultless
+from groundwatch.runtime.settings import Settings
+from groundwatch.terminal import Group, RenderableType, Table, box
 from groundwatch.verification.engines.reference.engine import rule
 from groundwatch.verification.engines.reference.knowledge import knowledge
 from groundwatch.verification.engines.reference.rules import Rules
@@ -57,6 +61,52 @@ class GoldAnswer(msgspec.Struct, frozen=True, kw_only=True):
 class Read(msgspec.Struct, frozen=True, kw_only=True):
     claims: tuple[Claim, ...] = ()
     reason: str = ""
+
+
+async def validate(
+    file: Annotated[Path, Meta(description="Answers with their facts (JSON lines).")],
+    *,
+    engine: Annotated[str, Meta(description="Who reads them. By default as in settings.")] = "",
+    protocol: Annotated[str, Meta(description="Whose facts; the gateway's own protocol when absent.")] = "",
+    out: Annotated[
+        Path | None, Meta(description="Also write here what extraction alone makes of faultless answers.")
+    ] = None,
+    settings: Settings,
+    progress: Progress,
+) -> CommandResult:
+    """What an extraction engine reads of annotated answers: facts right, wrong, inverted and missed."""
+    chosen = settings.extraction.model_copy(update={"engine": engine} if engine else {})
+    found = await measure(file, build(chosen), protocol or settings.gateway.protocols[0], progress)
+    if out is not None:
+        with told_to_user(f"{out}: cannot be written"):
+            out.write_bytes(msgspec.json.format(msgspec.json.encode(faultless(found)), indent=1) + b"\n")
+    return CommandResult(numbers=found, table=_shown(found))
+
+
+def _shown(found: Mapping[str, Any]) -> RenderableType:
+    """A line for each style, and for the answers in English."""
+    columns = ("answers", "facts", "precision", "recall", "f1", "inverted", "forbidden", "wrong_outcomes")
+    table = Table(title="Facts read, against those annotated", title_justify="left", box=box.SIMPLE_HEAD)
+    table.add_column("style")
+    for column in columns:
+        table.add_column(column.replace("_", " "), justify="right")
+    for style, counts in (*found["styles"].items(), ("English", found["english"])):
+        table.add_row(style, *(_figure(counts[column]) for column in columns))
+    english = found["english"]
+    told = [
+        f"Denials read: {english['denials_read']} of {english['denials']}. "
+        f"Hedges marked: {english['hedged_marked']} of {english['hedged']}."
+    ]
+    if english["decided"]:
+        told.append(
+            f"A faultless model would show {english['alone']:.1%} by extraction alone: "
+            f"{english['refuted']} of {english['decided']} decided facts."
+        )
+    return Group(table, *told)
+
+
+def _figure(value: float | int | None) -> str:
+    return "–" if value is None else f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
 async def measure(file: Path, engine: ExtractionEngine, protocol: str, progress: Progress) -> Result:
