@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 from random import Random
 
@@ -140,6 +141,38 @@ def test_what_is_merged_replaced_and_erased_is_found_once_or_not_at_all(archive)
     assert answers.position(STREAM) == 31
 
 
+def read(one):
+    """The row as the stream has it."""
+    return Read(
+        subject=subject_of("outcome", "live", one.event.protocol, one.key),
+        data=msgspec.json.encode(one.event),
+        headers={HEADER_EXPECT_SEQUENCE: str(one.supersedes)} if one.supersedes else {},
+        sequence=one.sequence,
+        time=one.stored_at,
+    )
+
+
+def test_what_comes_while_the_index_is_trimmed_hides_what_it_took_the_place_of_too(archive):
+    add(archive, [row(number) for number in range(1, 4)])
+    answers = opened(archive)
+    answers.add(STREAM, [read(row(1, sequence=8, supersedes=1))])
+    adding = threading.Thread(target=answers.add, args=(STREAM, [read(row(2, sequence=9, supersedes=2))]))
+
+    class Looked(dict):
+        """While it is gone through, another comes, or waits until it has been."""
+
+        def items(self):
+            for item in super().items():
+                adding.start()
+                adding.join(0.5)
+                yield item
+
+    answers._superseded = Looked(answers._superseded)
+    answers.refresh()
+    adding.join()
+    assert answers._superseded == {(STREAM, 1): 8, (STREAM, 2): 9}
+
+
 def test_what_comes_from_the_stream_is_found_once_and_hides_what_it_took_the_place_of(archive):
     add(archive, [row(number) for number in range(1, 8)])
     answers = opened(archive)
@@ -149,16 +182,7 @@ def test_what_comes_from_the_stream_is_found_once_and_hides_what_it_took_the_pla
         answers.refresh()
         return sorted(hit.sequence for hit in answers.search(AnswerQuery(**query), None, 100).hits)
 
-    reads = [
-        Read(
-            subject=subject_of("outcome", "live", one.event.protocol, one.key),
-            data=msgspec.json.encode(one.event),
-            headers={HEADER_EXPECT_SEQUENCE: str(one.supersedes)} if one.supersedes else {},
-            sequence=one.sequence,
-            time=one.stored_at,
-        )
-        for one in rows
-    ]
+    reads = [read(one) for one in rows]
     for _ in range(2):
         answers.add(STREAM, reads)
         assert numbers() == [1, 2, 4, 5, 6, 7, 8, 9] and answers.position(STREAM) == 9

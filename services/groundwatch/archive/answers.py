@@ -378,9 +378,9 @@ class AnswerIndex:
                     ).fetchall()
                     for stream, sequence in gone:
                         self.skip(stream, sequence, moment / 1e6)
-        self._superseded = {
-            place: by for place, by in self._superseded.items() if by > self._archived(place[0])
-        }
+            self._superseded = {
+                place: by for place, by in self._superseded.items() if by > self._archived(place[0])
+            }
 
     def _pack(self) -> None:
         """Compress what has come. Not while somebody searches: then with the next time."""
