@@ -14,10 +14,10 @@ from tests.runtime.conftest import eventually
 from tests.support.cooling import write
 
 from groundwatch.archive.cold import cold_events
-from groundwatch.archive.continuity import Continuity
 from groundwatch.archive.cooling import Cooling
 from groundwatch.archive.events import Events
 from groundwatch.archive.service import ArchiveService
+from groundwatch.archive.writer import Continuity
 from groundwatch.errors import TransientError
 from groundwatch.gateway.intake.known_ids import KnownIds
 from groundwatch.keys import response_key

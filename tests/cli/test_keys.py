@@ -10,7 +10,7 @@ import termios
 
 import pytest
 
-from groundwatch.cli.keys import has_keys, wait_key
+from groundwatch.cli.up import has_keys, wait_key
 
 
 @pytest.mark.parametrize("key", [b"q", b"\x03", b"\x1b[A"])

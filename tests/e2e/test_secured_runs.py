@@ -20,7 +20,7 @@ from tests.support.llm_server import LlmServer, picture
 from tests.support.llm_server import running as llm_server
 from tests.support.secured import Secured, secured
 
-from groundwatch.ledger.auditing import AuditMetrics, audit_once
+from groundwatch.ledger.ledger import AuditMetrics, audit_once
 from groundwatch.models.settings import ChatSettings
 from groundwatch.replay import service as serving
 from groundwatch.replay.running import begin

@@ -22,8 +22,7 @@ from groundwatch.ledger.ledger import audit
 from groundwatch.replay.running import begin
 from groundwatch.replay.runs import Runs
 from groundwatch.replay.spec import Spec
-from groundwatch.replay.throttle import LiveTrafficThrottle
-from groundwatch.replay.worker import Replayer
+from groundwatch.replay.worker import LiveTrafficThrottle, Replayer
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.runtime.settings import RetentionSettings

@@ -12,8 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from groundwatch.ledger.auditing import AuditMetrics
-from groundwatch.ledger.ledger import Ledger
+from groundwatch.ledger.ledger import AuditMetrics, Ledger
 
 
 def ledger(**changes: object) -> Ledger:

@@ -19,17 +19,17 @@ from tests.support.cooling import cool, write
 
 from groundwatch.archive.cold import ColdEvents
 from groundwatch.archive.events import Events
-from groundwatch.erasure import archived, erasing, retention
+from groundwatch.erasure import erasing, finding, retention
 from groundwatch.erasure.erasing import Eraser
 from groundwatch.erasure.finding import Stores, subject
 from groundwatch.errors import TransientError
 from groundwatch.events import OutcomeKind
-from groundwatch.ledger import erasures, proof
+from groundwatch.ledger import proof
+from groundwatch.ledger import store as ledger_store
 from groundwatch.ledger.ledger import audit
-from groundwatch.ledger.lines import date_of
 from groundwatch.ledger.proof import prove
 from groundwatch.ledger.reading import Reading
-from groundwatch.ledger.state import OUTCOME, RECORDED
+from groundwatch.ledger.state import OUTCOME, RECORDED, date_of
 from groundwatch.ledger.store import LedgerStore
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import position_of, read_stream
@@ -403,8 +403,8 @@ async def test_wherever_an_erasure_dies_its_response_is_out_as_a_whole(
 async def test_what_does_not_fit_into_memory_is_named_in_whole_responses_too(
     bus: Bus, clean_streams: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(archived, "PORTION", 2)
-    monkeypatch.setattr(erasures, "TOGETHER", 1)
+    monkeypatch.setattr(finding, "PORTION", 2)
+    monkeypatch.setattr(ledger_store, "TOGETHER", 1)
     for number in range(5):
         event = response(f"r{number}", tenant="acme", protocols=("faithscore", "valor"))
         await record(bus, event)

@@ -17,9 +17,8 @@ from groundwatch.erasure.finding import Stores, subject
 from groundwatch.events import OutcomeKind, ResponseRecorded
 from groundwatch.ledger import store as stored
 from groundwatch.ledger.ledger import Auditor, audit
-from groundwatch.ledger.lines import pair_hash
 from groundwatch.ledger.proof import prove
-from groundwatch.ledger.state import RECORDED, State
+from groundwatch.ledger.state import RECORDED, State, pair_hash
 from groundwatch.ledger.store import LedgerStore
 from groundwatch.runtime.delivery import outcomes
 from groundwatch.runtime.delivery.bus import Bus

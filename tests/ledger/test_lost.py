@@ -16,7 +16,7 @@ from groundwatch.erasure.finding import Stores, subject
 from groundwatch.erasure.retention import enforce
 from groundwatch.errors import Unavailable
 from groundwatch.events import OutcomeKind, ResponseRecorded
-from groundwatch.ledger.balance import Ledger
+from groundwatch.ledger.counting import Ledger
 from groundwatch.ledger.ledger import audit
 from groundwatch.ledger.proof import prove
 from groundwatch.ledger.store import LedgerStore

@@ -10,15 +10,17 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from groundwatch.ledger.lines import Line, day_of, pair_hash
 from groundwatch.ledger.state import (
     OUTCOME,
     RECORDED,
     ErasedPair,
     ErasedPairs,
+    Line,
     Outcome,
     Recorded,
     State,
+    day_of,
+    pair_hash,
 )
 from groundwatch.topology import DAY
 

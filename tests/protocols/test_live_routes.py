@@ -10,7 +10,7 @@ from tests.runtime.conftest import FAST, eventually, record
 from groundwatch.events import KnownFact, OutcomeKind, Reference, ResponseRecorded, ResponseScored
 from groundwatch.extraction.engines.reader import ReaderEngine
 from groundwatch.extraction.service import ExtractionService
-from groundwatch.ledger.balance import Ledger
+from groundwatch.ledger.counting import Ledger
 from groundwatch.ledger.ledger import audit
 from groundwatch.matching.service import MatchingService
 from groundwatch.runtime.delivery.streams import read_stream

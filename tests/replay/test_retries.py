@@ -11,7 +11,7 @@ from groundwatch.errors import TransientError, UsageError
 from groundwatch.events import OutcomeKind
 from groundwatch.extraction.engines.base import NoopExtractionEngine
 from groundwatch.ledger.ledger import audit
-from groundwatch.replay.retries import Retried, faults, retry
+from groundwatch.replay.running import Retried, faults, retry
 from groundwatch.replay.runs import Runs
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.verification.engines.base import NoopVerificationEngine

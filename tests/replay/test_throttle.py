@@ -10,8 +10,8 @@ import pytest
 from tests.replay.conftest import Replays, outcomes, record, response
 
 from groundwatch.extraction.engines.base import NoopExtractionEngine
-from groundwatch.replay import throttle as module
-from groundwatch.replay.throttle import BUSY, PIECE, LiveTrafficThrottle
+from groundwatch.replay import worker as module
+from groundwatch.replay.worker import BUSY, PIECE, LiveTrafficThrottle
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.topology import RESPONSES
 

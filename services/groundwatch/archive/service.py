@@ -10,12 +10,11 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from groundwatch.archive.continuity import Continuity
 from groundwatch.archive.cooling import Cooling
 from groundwatch.archive.images import ImageCooling
 from groundwatch.archive.place import SWITCHED_OFF, local_folder, place
 from groundwatch.archive.repeats import IdIndex
-from groundwatch.archive.writer import Memory, Writer, reason_of
+from groundwatch.archive.writer import Continuity, Memory, Writer, reason_of
 from groundwatch.errors import SettingsError
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import FAULTS, Position, Read, position_of

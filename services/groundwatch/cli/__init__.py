@@ -42,14 +42,14 @@ def options(
 replays = group(
     "Judge again what was recorded, into runs of their own.",
     start="replay.start",
-    list="runs.list_runs",
-    show="runs.show",
-    pause="runs.pause",
+    list="replay.list_runs",
+    show="replay.show",
+    pause="replay.pause",
     resume="replay.resume",
-    cancel="runs.cancel",
-    delete="runs.delete",
-    retry="runs.retry",
-    faults="runs.faults",
+    cancel="replay.cancel",
+    delete="replay.delete",
+    retry="replay.retry",
+    faults="replay.faults",
     export="replay.export",
 )
 reviews = group(

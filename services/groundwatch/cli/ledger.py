@@ -11,8 +11,7 @@ from groundwatch.cli.options import JsonOption, OnServer, OnSystem, serve_metric
 from groundwatch.cli.output import figures, with_reasons
 from groundwatch.errors import CheckFailed, UsageError
 from groundwatch.events import LIVE
-from groundwatch.ledger.auditing import AuditMetrics, audit_periodically
-from groundwatch.ledger.ledger import Ledger
+from groundwatch.ledger.ledger import AuditMetrics, Ledger, audit_periodically
 from groundwatch.ledger.ledger import audit as count_ledger
 from groundwatch.ledger.proof import LedgerProof, prove
 from groundwatch.runtime.delivery.bus import Bus

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from shlex import quote
@@ -14,7 +16,6 @@ import msgspec
 import typer
 
 from groundwatch.addresses import shown_address
-from groundwatch.cli.keys import has_keys, wait_key
 from groundwatch.cli.ledger import show_ledger
 from groundwatch.cli.messages import complain, place_of, print_json, program, say
 from groundwatch.cli.options import ConfigOption, Configured, JsonOption, ModelsOption, NatsOption
@@ -40,6 +41,41 @@ from groundwatch.system.services import SERVED
 from groundwatch.system.services import serve as run_service
 from groundwatch.system.up import System, little_room, named_models, prepare_folder, whole_system
 from groundwatch.terminal import Console, Live, Table, styled
+
+
+def has_keys() -> bool:
+    """Whether somebody sits before it: standard input and output are a terminal."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+async def wait_key() -> None:
+    """Return when a key is pressed on standard input, which is a terminal; Ctrl-C is one like any other."""
+    loop = asyncio.get_running_loop()
+    pressed = asyncio.Event()
+    descriptor = sys.stdin.fileno()
+    with _each_key(descriptor):
+        loop.add_reader(descriptor, pressed.set)
+        try:
+            await pressed.wait()
+            os.read(descriptor, 1024)
+        finally:
+            loop.remove_reader(descriptor)
+
+
+@contextlib.contextmanager
+def _each_key(descriptor: int) -> Iterator[None]:
+    """Keys are read one by one, without their echo, while the block runs."""
+    import termios
+
+    before = termios.tcgetattr(descriptor)
+    changed = termios.tcgetattr(descriptor)
+    changed[3] &= ~(termios.ICANON | termios.ECHO | termios.ISIG)
+    termios.tcsetattr(descriptor, termios.TCSADRAIN, changed)
+    try:
+        termios.tcflush(descriptor, termios.TCIFLUSH)
+        yield
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
 
 
 def up(

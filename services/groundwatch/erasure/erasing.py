@@ -20,22 +20,26 @@ import nats.js.errors
 from nats.js import JetStreamContext
 
 from groundwatch.archive.images import named_in
-from groundwatch.erasure.archived import archived_events, drop_from_archive, rows_in_archive, say_erased
 from groundwatch.erasure.finding import (
+    QUEUES,
     Found,
     Place,
     Proof,
     Stores,
     Subject,
+    archived_events,
+    drop_from_archive,
     find,
     held,
+    mark_removed,
+    rows_in_archive,
+    say_erased,
     still_named,
 )
-from groundwatch.erasure.queued import QUEUES, mark_removed
 from groundwatch.errors import UNDECODED, UsageError
 from groundwatch.events import ResponseRecorded, tenant_of
 from groundwatch.keys import in_partition
-from groundwatch.ledger.erasures import ErasureEntries
+from groundwatch.ledger.store import ErasureEntries
 from groundwatch.replay.files import ExportReader, ExportWriter, Manifest, Record, replacing
 from groundwatch.runtime.delivery.overwriting import overwrite, sequences_on
 from groundwatch.runtime.delivery.streams import read_stream

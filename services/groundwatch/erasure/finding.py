@@ -3,8 +3,11 @@ all runs, dead letters and alarms among them."""
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import AsyncIterator, Container, Iterable, Iterator
+import secrets
+from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,19 +16,22 @@ from nats.js import JetStreamContext
 from groundwatch import topology
 from groundwatch.archive.images import ArchivedImages, archived_images
 from groundwatch.archive.place import SWITCHED_OFF, installed
-from groundwatch.erasure.queued import QUEUES, key_in_queue, queued
 from groundwatch.errors import UNDECODED, UsageError
 from groundwatch.events import DEFAULT_TENANT, AlarmRaised, tenant_of
 from groundwatch.keys import bare_key, in_partition, response_key
-from groundwatch.runtime.delivery.streams import Read, read_stream
+from groundwatch.ledger.store import ErasureEntries
+from groundwatch.reviews.queues import REMOVED
+from groundwatch.runtime.delivery.streams import Read, position_of, read_stream
 from groundwatch.runtime.security.connecting import covers
 from groundwatch.runtime.settings import ArchiveSettings
 from groundwatch.runtime.stores.images import images_in
 from groundwatch.runtime.stores.tombstones import Kind, tombstone_name
+from groundwatch.topology import COPIED, OUTCOMES, QUEUES_BUCKET, RESPONSES
 from groundwatch.topology.partitions import (
     consumers_of,
     kind_of,
     partition_of_stream,
+    stream_in,
     streams_of_kind,
     subjects_in,
 )
@@ -33,7 +39,7 @@ from groundwatch.topology.partitions import (
 if TYPE_CHECKING:
     from groundwatch.archive.events import Events
     from groundwatch.archive.outcomes import Archive
-
+    from groundwatch.archive.table import Erasure as Order
 
 OF_A_KEY = {
     topology.RESPONSES: ("recorded.*.{}",),
@@ -297,3 +303,177 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def holds(self) -> bool:
         return not self.found
+
+
+QUEUES = f"KV_{QUEUES_BUCKET}"
+_FAMILY = f"$KV.{QUEUES_BUCKET}"
+
+
+async def queued(js: JetStreamContext, keys: Sequence[str], tenant: str | None) -> AsyncIterator[Read]:
+    """Items and drafts of responses by their keys, or all of a tenant, in all versions that there are."""
+    if tenant is None:
+        for key in keys:
+            for pattern in (f"{_FAMILY}.item.*.{key}", f"{_FAMILY}.draft.*.{key}.*"):
+                async for read in read_stream(js, QUEUES, subjects=(pattern,)):
+                    yield read
+        return
+    theirs = set[str]()
+    for kind in ("definition", "item"):
+        async for read in read_stream(js, QUEUES, subjects=(f"{_FAMILY}.{kind}.>",)):
+            if tenant_of(read.data) == tenant:
+                theirs |= {key_in_queue(read)} - {""}
+                yield read
+    if theirs:
+        async for read in read_stream(js, QUEUES, subjects=(f"{_FAMILY}.draft.>",)):
+            if key_in_queue(read) in theirs:
+                yield read
+
+
+def key_in_queue(read: Read) -> str:
+    """The response that an item or a draft is of."""
+    parts = read.subject.split(".")
+    return parts[4] if len(parts) > 4 else ""
+
+
+async def queued_of(js: JetStreamContext, mine: Callable[[str, str | None], bool]) -> list[int]:
+    """Items and drafts that are `mine`, by their response's key and tenant; a draft names no tenant."""
+    found = []
+    for kind in ("item", "draft"):
+        async for read in read_stream(js, QUEUES, subjects=(f"{_FAMILY}.{kind}.>",)):
+            if (key := key_in_queue(read)) and mine(key, tenant_of(read.data) if kind == "item" else None):
+                found.append(read.sequence)
+    return found
+
+
+async def mark_removed(js: JetStreamContext) -> None:
+    """Have gateways read anew which items there are."""
+    bucket = await js.key_value(QUEUES_BUCKET)
+    await bucket.put(REMOVED, secrets.token_hex(8).encode())
+
+
+TOGETHER = 256
+"""Events that are held in memory at once."""
+
+PORTION = 100_000
+"""Responses that are told to the ledger at once."""
+
+
+async def archived_events(events: Events, keys: Sequence[str], tenant: str = "") -> AsyncIterator[Found]:
+    """Every event in the archive of these responses, or of a tenant where one is named.
+
+    A stream that was made anew counts from 1 again: sequences of the old one are among them. Raises what the
+    store raises.
+    """
+    pieces = _pieces(events, keys, tenant)
+    while several := await asyncio.to_thread(next, pieces, None):
+        for one in several:
+            yield one
+
+
+async def rows_in_archive(stores: Stores, keys: Iterable[str], tenant: str) -> int:
+    """How many rows the archive has of these responses, or of a tenant."""
+    tables = [table for table in (stores.archive, stores.events) if table is not None]
+    if not tables:
+        return 0
+    from groundwatch.archive.table import Erasure as Order
+
+    order = Order(keys=tuple(sorted(keys)), tenant=tenant)
+    return sum([await asyncio.to_thread(table.count_concerned, order) for table in tables])
+
+
+async def drop_from_archive(
+    js: JetStreamContext,
+    stores: Stores,
+    keys: Iterable[str],
+    *,
+    tenant: str = "",
+    last: Mapping[str, int] = MappingProxyType({}),
+) -> int:
+    """Remove all rows of these responses, or of a tenant, and have the archive leave out what it has yet to
+    write of them; how many rows that were. The ledger has been told before: see `say_archived`."""
+    tables = [table for table in (stores.archive, stores.events) if table is not None]
+    if not tables:
+        return 0
+    from groundwatch.archive.table import Erasure as Order
+
+    until = {}
+    for stream in [name for kind in COPIED for name in streams_of_kind(kind, stores.partitions)]:
+        position = await position_of(js, stream)
+        until[position.created] = max(last.get(stream, 0), position.last)
+    orders = [Order(keys=tuple(sorted(keys)), until=until)]
+    if tenant:
+        # The tenant's name stays in no order: what is not archived yet is named by its keys.
+        orders.append(Order(tenant=tenant))
+    removed = 0
+    for table in tables:
+        for order in orders:
+            removed += await asyncio.to_thread(table.erase, order)
+    return removed
+
+
+async def say_erased(
+    js: JetStreamContext, stores: Stores, ledger: ErasureEntries, keys: Iterable[str], tenant: str = ""
+) -> None:
+    """Tell the ledger that all goes that it has noted, with what the archive has of these responses, or of a
+    tenant."""
+    if stores.events is not None:
+        from groundwatch.archive.table import Erasure as Order
+
+        streams = [
+            name for kind in (RESPONSES, OUTCOMES) for name in streams_of_kind(kind, stores.partitions)
+        ]
+        created = {stream: (await position_of(js, stream)).created for stream in streams}
+        await say_archived(stores.events, ledger, Order(keys=tuple(sorted(keys)), tenant=tenant), created)
+    await ledger.say()
+
+
+async def say_archived(
+    events: Events, ledger: ErasureEntries, order: Order, created: Mapping[str, int]
+) -> None:
+    """Tell the ledger what goes from the archive, each response together with its outcomes."""
+    for stream in [name for name in created if kind_of(name) == RESPONSES]:
+        beside = stream_in(OUTCOMES, partition_of_stream(stream))
+        keys: list[str] = []
+        async for read in _noted(events, ledger, order, stream, created):
+            keys.append(owner_key(read))
+            if len(keys) >= PORTION and beside in created:
+                # A tenant has more than fits into memory.
+                its = msgspec.structs.replace(order, keys=tuple(sorted(keys)), tenant="")
+                async for _ in _noted(events, ledger, its, beside, created):
+                    pass
+                await ledger.say(keys)
+                keys = []
+    for stream in [name for name in created if kind_of(name) == OUTCOMES]:
+        async for _ in _noted(events, ledger, order, stream, created):
+            pass
+    await ledger.say()
+
+
+async def _noted(
+    events: Events, ledger: ErasureEntries, order: Order, stream: str, created: Mapping[str, int]
+) -> AsyncIterator[Read]:
+    rows = events.concerned(order, stream, created[stream])
+    while several := await asyncio.to_thread(next, rows, None):
+        for read in several:
+            ledger.note(stream, read)
+            yield read
+
+
+def _pieces(events: Events, keys: Sequence[str], tenant: str) -> Iterator[list[Found]]:
+    from groundwatch.archive.table import Erasure as Order
+    from groundwatch.archive.table import concerned
+
+    data = events.snapshot().dataset()
+    if data is None:
+        return
+    scanner = data.scanner(
+        columns=["stream", "sequence", "subject", "key", "data"],
+        filter=concerned(Order(keys=tuple(keys), tenant=tenant)),
+        batch_size=TOGETHER,
+        batch_readahead=0,
+        fragment_readahead=0,
+        use_threads=False,
+    )
+    for batch in scanner.to_batches():
+        if several := [Found(**row) for row in batch.to_pylist()]:
+            yield several

@@ -17,17 +17,20 @@ from nats.js import JetStreamContext
 
 from groundwatch import topology
 from groundwatch.archive.images import named_in
-from groundwatch.erasure.archived import drop_from_archive, say_erased
 from groundwatch.erasure.erasing import forget_judgements
 from groundwatch.erasure.finding import (
+    QUEUES,
     Stores,
     channels_of,
+    drop_from_archive,
+    mark_removed,
     owner_key,
     owner_tenant,
+    queued_of,
+    say_erased,
     still_named,
 )
-from groundwatch.erasure.queued import QUEUES, mark_removed, queued_of
-from groundwatch.ledger.erasures import ErasureEntries
+from groundwatch.ledger.store import ErasureEntries
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.overwriting import overwrite
 from groundwatch.runtime.delivery.streams import Read, read_stream

@@ -7,26 +7,115 @@ see `counting.positions`.
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 
 import msgspec
 import nats.js.errors
 from nats.js import JetStreamContext
+from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import Counter as Total
 
-from groundwatch.errors import UsageError
+from groundwatch.errors import TransientError, UsageError
 from groundwatch.events import LIVE
-from groundwatch.ledger.balance import Ledger, together
-from groundwatch.ledger.counting import Counting, oldest_time, positions
+from groundwatch.ledger.counting import Counting, Ledger, oldest_time, positions, together
 from groundwatch.ledger.reading import STREAM_OF, Reading, ages_of, dated, holes, last_sequences
-from groundwatch.ledger.runs import audit_run
 from groundwatch.ledger.state import OUTCOME, RECORDED, ErasedPairs, State
 from groundwatch.ledger.store import LedgerStore
-from groundwatch.replay.runs import Runs
-from groundwatch.runtime.delivery.history import Cold
+from groundwatch.replay.planning import Stretch
+from groundwatch.replay.runs import Counts, Run, Runs
+from groundwatch.replay.writing import Choosing
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.history import Cold, History
 from groundwatch.runtime.delivery.partitioned import PartitionedHistory, history_of
 from groundwatch.runtime.delivery.streams import Position, position_of
+from groundwatch.runtime.services.tasks import PASSING, until_set
 from groundwatch.runtime.stores.audits import AuditSummary, write_summary
 from groundwatch.runtime.telemetry.logs import logger
+from groundwatch.runtime.telemetry.metrics import declare
+from groundwatch.topology import HEADER_OUTCOME, HEADER_REASON, OUTCOMES, parse_subject, run_subjects
+from groundwatch.topology.partitions import streams_of_kind
+
+Pair = tuple[str, str]
+"""Key of a response, and protocol."""
+
+
+async def audit_run(history: History, run: Run) -> Ledger:
+    """Count one replay by the state read before: each event it is about has an outcome in it, or is to come.
+
+    What the replay says of itself is not believed: the source is read again, what the run is about is chosen
+    anew, and each pair is looked for among the run's outcomes. Only which pages are done is taken from the
+    run, and taken first: what a page had done by then has left its outcome where the later reading finds it.
+    Raises `UsageError` when the server or the archive goes away.
+    """
+    # As many partitions as when it was begun, for its source; its outcomes are in those too.
+    parts = run.parts or ((run.first, run.last),)
+    alone = history.of_one_partition
+    names = streams_of_kind(run.spec.stream, len(parts))
+    cut = any(
+        [await alone.first_sequence(name) > first for name, (first, _) in zip(names, parts, strict=True)]
+    )
+    try:
+        waiting, responses = await _selected(history, run)
+    except TransientError as error:
+        raise UsageError(f"could not count: {error}; try again") from error
+    recorded = len(waiting)
+    counts = Counts()
+    orphans = expired = 0
+    async for message in history.read(
+        OUTCOMES, subjects=(run_subjects("outcome", run.name),), headers_only=True
+    ):
+        address = parse_subject(message.subject)
+        if address is None:
+            continue
+        if waiting.pop((address.key, address.protocol), None) is None:
+            # An outcome of what the source no longer holds, or of what this run is not about.
+            if cut:
+                expired += 1
+            else:
+                orphans += 1
+            continue
+        counts.note(message.headers.get(HEADER_OUTCOME, ""), message.headers.get(HEADER_REASON, ""))
+    lost = sum(run.done(sequence) for sequence in waiting.values())
+    to_come = len(waiting) - lost
+    where = {"running": "replay", "paused": "replay (paused)"}.get(run.status, run.status)
+    if run.status in ("cancelled", "deleting"):
+        # Nobody is going to judge them: the run is about what it had come to.
+        recorded, to_come = recorded - to_come, 0
+    return Ledger(
+        run=run.name,
+        scored=counts.scored,
+        unscored=counts.unscored,
+        declined=counts.declined,
+        reasons=dict(Counter(counts.reasons).most_common()),
+        responses=responses,
+        recorded=recorded,
+        in_flight=to_come,
+        lost=lost,
+        orphans=orphans,
+        expired=expired,
+        in_flight_at={where: to_come} if to_come else {},
+        balanced=recorded == counts.outcomes + to_come and orphans == 0,
+    )
+
+
+async def _selected(history: History, run: Run) -> tuple[dict[Pair, int], int]:
+    """The pairs that the run is about, with their sequences in the source; and how many responses."""
+    spec = run.spec
+    choosing = Choosing(spec)
+    waiting: dict[Pair, int] = {}
+    keys: set[str] = set()
+    async for message in (
+        Stretch(run.first, run.last, run.parts)
+        .of(history)
+        .read(run.spec.stream, subjects=(spec.subjects,), start_sequence=run.first, last_sequence=run.last)
+    ):
+        for item in choosing.choose([message]).items:
+            waiting[item.key, item.protocol] = message.sequence
+            keys.add(item.key)
+    return waiting, len(keys)
+
 
 __all__ = ["Ledger", "audit"]
 
@@ -196,3 +285,101 @@ def _may_be_same(state: State, stream: str, at: Position) -> bool:
     """Whether this may be the stream that was read, restored since or not."""
     same_server = state.made.get(stream) == at.made
     return state.streams.get(stream) == at.created or same_server or not at.labelled
+
+
+Connect = Callable[[], AbstractAsyncContextManager[Bus]]
+"""A connection for one audit."""
+
+RETRY_SECONDS = 60.0
+"""After an audit that could not be done, unless the next one is due earlier."""
+
+SETTLE_SECONDS = 30.0
+
+STATES = (
+    "recorded",
+    "scored",
+    "unscored",
+    "declined",
+    "in_flight",
+    "unsettled",
+    "lost",
+    "orphans",
+    "expired",
+)
+
+
+class AuditMetrics:
+    """What the last complete audit found, for Prometheus."""
+
+    pairs: Gauge
+    unaccounted: Gauge
+    ended: Gauge
+    period: Gauge
+    seconds: Gauge
+    completed: Total
+    failed: Total
+    sealed: Gauge
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        declare(self, "audit", self.registry)
+
+    def show(self, ledger: Ledger, seconds: float) -> None:
+        for state in STATES:
+            self.pairs.labels(ledger.run, state).set(getattr(ledger, state))
+        self.unaccounted.labels(ledger.run).set(ledger.unaccounted)
+        self.seconds.labels(ledger.run).set(seconds)
+        self.sealed.labels(ledger.run).set(ledger.sealed_days)
+        self.ended.labels(ledger.run).set(time.time())
+        self.completed.labels(ledger.run).inc()
+
+
+async def audit_periodically(
+    connect: Connect,
+    run_name: str,
+    metrics: AuditMetrics,
+    every: float,
+    stopped: asyncio.Event,
+    report: Callable[[Ledger], None],
+) -> None:
+    """An audit each `every` seconds until `stopped`; one that cannot be done is logged and counted."""
+    metrics.period.labels(run_name).set(every)
+    # An auditor that never completes one must be overdue some time. Its first audit says since when.
+    metrics.ended.labels(run_name).set(time.time())
+    metrics.completed.labels(run_name)
+    metrics.failed.labels(run_name)
+    while not stopped.is_set():
+        began = time.monotonic()
+        work = asyncio.create_task(audit_once(connect, run_name, metrics))
+        told = asyncio.create_task(stopped.wait())
+        await asyncio.wait((work, told), return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            work.cancel()
+        (ledger,) = await asyncio.gather(work, return_exceptions=True)
+        told.cancel()
+        pause = min(every, RETRY_SECONDS)
+        if isinstance(ledger, Ledger):
+            report(ledger)
+            pause = every
+        await until_set(stopped, max(0.0, pause - (time.monotonic() - began)))
+
+
+async def audit_once(connect: Connect, run_name: str, metrics: AuditMetrics) -> Ledger | None:
+    """The ledger, which `metrics` then show; None where it could not be counted."""
+    began = time.monotonic()
+    try:
+        async with connect() as bus:
+            ledger = await audit(
+                bus.js,
+                run_name,
+                partitions=bus.partitions,
+                settle=SETTLE_SECONDS,
+                cold=bus.cold,
+                on_begin=metrics.ended.labels(run_name).set,
+            )
+    except PASSING as error:
+        metrics.failed.labels(run_name).inc()
+        logger.error("audit.failed", run=run_name, error=str(error) or repr(error))
+        return None
+    metrics.show(ledger, time.monotonic() - began)
+    return ledger

@@ -9,12 +9,20 @@ import msgspec
 from nats.js import JetStreamContext
 
 from groundwatch.events import LIVE
-from groundwatch.ledger.balance import Ledger, together
-from groundwatch.ledger.counting import oldest_time, with_losses
+from groundwatch.ledger.counting import Ledger, oldest_time, together, with_losses
 from groundwatch.ledger.ledger import Auditor
-from groundwatch.ledger.lines import Line, date_of, day_of, number_of, pair_hash
 from groundwatch.ledger.reading import Reading, ages_of, dated, outcome_of
-from groundwatch.ledger.state import OUTCOME, RECORDED, Gap, State
+from groundwatch.ledger.state import (
+    OUTCOME,
+    RECORDED,
+    Gap,
+    Line,
+    State,
+    date_of,
+    day_of,
+    number_of,
+    pair_hash,
+)
 from groundwatch.runtime.delivery.history import Cold, History, LostFile
 from groundwatch.runtime.delivery.partitioned import PartitionedHistory
 from groundwatch.runtime.delivery.streams import position_of

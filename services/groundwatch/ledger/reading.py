@@ -15,7 +15,6 @@ from nats.js import JetStreamContext
 
 from groundwatch.errors import UNDECODED, MissingExtraError, TransientError
 from groundwatch.events import LIVE, REPLACEABLE, ResponseScored
-from groundwatch.ledger.lines import day_of, pair_hash
 from groundwatch.ledger.state import (
     ASKED,
     CHAIN,
@@ -30,6 +29,8 @@ from groundwatch.ledger.state import (
     Outcome,
     Recorded,
     State,
+    day_of,
+    pair_hash,
 )
 from groundwatch.runtime.delivery.partitioned import PartitionedHistory
 from groundwatch.runtime.delivery.streams import Read, position_of, read_stream

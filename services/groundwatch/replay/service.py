@@ -25,8 +25,7 @@ from groundwatch.replay.planning import joined
 from groundwatch.replay.results import changed
 from groundwatch.replay.runs import DECODER, Run, Runs
 from groundwatch.replay.spec import Spec
-from groundwatch.replay.throttle import prefer_others
-from groundwatch.replay.worker import Replayer
+from groundwatch.replay.worker import Replayer, prefer_others
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import FAULTS, read_stream
 from groundwatch.runtime.services.tasks import SupervisedTask, until_set

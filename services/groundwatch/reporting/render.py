@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from groundwatch.reporting.compare.numbers import Difference
+from groundwatch.reporting.compare.compare import Difference
 from groundwatch.reporting.figures import FigureReport
 from groundwatch.reporting.report import ALL, BinReport, ModelReport, Report, differences, prompts_in
 from groundwatch.reporting.sums import HEDGED

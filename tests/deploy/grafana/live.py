@@ -35,8 +35,7 @@ from tests.support.llm_server import running as llm_server
 
 from groundwatch.demo.shared import settled
 from groundwatch.gateway.budgets.rules import Budget, put
-from groundwatch.ledger.auditing import AuditMetrics
-from groundwatch.ledger.ledger import audit
+from groundwatch.ledger.ledger import AuditMetrics, audit
 from groundwatch.models.settings import ChatSettings
 from groundwatch.probing import suites
 from groundwatch.probing.probe import Canary, Plan

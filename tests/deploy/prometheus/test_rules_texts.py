@@ -13,7 +13,7 @@ from tests.deploy.prometheus.test_alerts_e2e import RIGHT
 from tests.deploy.prometheus.test_faults_e2e import FAULTS
 from tests.deploy.prometheus.test_rules import FIRES
 
-from groundwatch.ledger.auditing import AuditMetrics
+from groundwatch.ledger.ledger import AuditMetrics
 from groundwatch.protocols import registry
 from groundwatch.runtime.telemetry.metrics import Metrics
 

@@ -19,10 +19,13 @@ from groundwatch.reporting.compare.compare import (
     Comparison,
     OutcomeTable,
     SectionComparison,
+    bootstrap_ratios,
     changed_claims,
+    mcnemar,
     sections,
+    share_bins,
+    sign_flip,
 )
-from groundwatch.reporting.compare.numbers import bootstrap_ratios, mcnemar, share_bins, sign_flip
 from groundwatch.reporting.compare.render import html_report, render_comparison
 from groundwatch.terminal import Console
 
@@ -137,7 +140,7 @@ def test_the_test_by_units_counts_every_way_to_turn_signs(changes: list[int]) ->
 def test_the_test_by_units_is_the_same_by_fourier_transform(monkeypatch: pytest.MonkeyPatch) -> None:
     changes = [1, 2, 3, 5] * 60 + [-1, -2, -7] * 60
     exact = sign_flip(changes)
-    monkeypatch.setattr("groundwatch.reporting.compare.numbers.DIRECT", 0)
+    monkeypatch.setattr("groundwatch.reporting.compare.compare.DIRECT", 0)
     assert 0.001 < exact < 1 and sign_flip(changes) == pytest.approx(exact, rel=1e-9)
 
 

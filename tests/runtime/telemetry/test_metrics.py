@@ -11,7 +11,7 @@ from tests.runtime.conftest import response
 
 from groundwatch.errors import DecodeError, InputError, TransientError
 from groundwatch.events import Decision, Drawn, Judge, JudgedClaim, OutcomeKind, ResponseScored, Usage
-from groundwatch.ledger.auditing import AuditMetrics
+from groundwatch.ledger.ledger import AuditMetrics
 from groundwatch.runtime.delivery.dead_letters import _kind
 from groundwatch.runtime.telemetry.metrics import ENOUGH, MOMENTS, SCOPES, Metrics
 
