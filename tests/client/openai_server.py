@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -45,13 +46,15 @@ class _Handler(BaseHTTPRequestHandler):
             {
                 **about,
                 "object": "chat.completion.chunk",
-                "choices": [{"index": 0, "delta": {"content": word}}],
+                "choices": [{"index": 0, "delta": {"role": "assistant", "content": word}}],
             }
             for word in words()
         ]
         last = {"index": 0, "delta": {}, "finish_reason": "stop"}
         events.append({**about, "object": "chat.completion.chunk", "choices": [last]})
-        self._stream([("", event) for event in events], done=True)
+        # What somebody wants to leave must not be over before.
+        pause = 0.2 if asked["model"] == "left" else 0.0
+        self._stream([("", event) for event in events], done=True, pause=pause)
 
     def _response(self, asked: dict[str, Any], name: str) -> None:
         part = {"type": "output_text", "text": ANSWER, "annotations": []}
@@ -95,7 +98,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
 
-    def _stream(self, events: list[tuple[str, Any]], *, done: bool) -> None:
+    def _stream(self, events: list[tuple[str, Any]], *, done: bool, pause: float = 0.0) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Transfer-Encoding", "chunked")
@@ -103,6 +106,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             for kind, event in events:
                 self._chunk((f"event: {kind}\n" if kind else "") + f"data: {json.dumps(event)}\n\n")
+                time.sleep(pause)
             if done:
                 self._chunk("data: [DONE]\n\n")
             self.wfile.write(b"0\r\n\r\n")

@@ -1,0 +1,130 @@
+// A request and its response, as their bodies are, read as one call: chat completions and responses of OpenAI's
+// API, and messages of Anthropic's, whole or as a stream of events.
+
+const PATHS = /\/(chat\/completions|responses|messages)$/;
+const ENDED = new Set([undefined, null, "", "stop", "completed", "end_turn", "eos"]);
+
+export function isCall(url) {
+  return PATHS.test(new URL(url, "http://localhost").pathname);
+}
+
+/** What to record of it; null where there is no answer to judge. Throws for what is no such exchange. */
+export function readExchange(url, requestText, responseText, whole) {
+  const request = JSON.parse(requestText);
+  const streamed = !responseText.trimStart().startsWith("{");
+  const answer = streamed ? readEvents(eventsOf(responseText)) : readAnswer(JSON.parse(responseText));
+  if (!answer.text) return null;
+  const { prompt, images, leftOut } = readRequest(request);
+  const finish = answer.finish ?? (whole && !streamed ? "" : "incomplete");
+  return {
+    // An id that is short, as a server that counts gives it, comes again.
+    id: answer.id?.length >= 20 && answer.id.length <= 256 ? answer.id : undefined,
+    model: answer.model || request.model,
+    prompt,
+    answer: answer.text,
+    images,
+    leftOut,
+    tags: ENDED.has(finish) ? {} : { finish_reason: finish },
+  };
+}
+
+/** The text of the last message of the user, and the images of all messages in their order. */
+function readRequest({ messages, input }) {
+  const asked = messages ?? input;
+  const images = [];
+  const leftOut = [];
+  let prompt = "";
+  for (const message of typeof asked === "string" ? [{ role: "user", content: asked }] : (asked ?? [])) {
+    const texts = [];
+    readContent(message.content ?? message.output, texts, images, leftOut);
+    if (message.role === "user" && texts.length) prompt = texts.join("\n");
+  }
+  return { prompt, images, leftOut };
+}
+
+function readContent(content, texts, images, leftOut) {
+  if (typeof content === "string") texts.push(content);
+  if (!Array.isArray(content)) return;
+  for (const part of content) {
+    if (typeof part?.text === "string" && part.text) texts.push(part.text);
+    else if (part?.type === "tool_result") readContent(part.content, [], images, leftOut);
+    else if (part?.type === "image_url" || part?.type === "input_image" || part?.type === "image") {
+      const image = imageOf(part);
+      if (image) images.push(image);
+      else leftOut.push(part.file_id || part.source?.file_id ? "file_id" : "image_missing");
+    } else if (part?.type && !["text", "input_text", "tool_use", "thinking", "refusal"].includes(part.type)) {
+      // A video, a sound, a document: no judge looks at it.
+      leftOut.push("unknown_placeholder");
+    }
+  }
+}
+
+function imageOf({ image_url: image, source }) {
+  if (source?.type === "base64") return `data:${source.media_type};base64,${source.data}`;
+  return source?.url ?? image?.url ?? image;
+}
+
+function readAnswer(response) {
+  const { id, model } = response;
+  const message = response.choices?.[0]?.message;
+  if (message) {
+    const text = textOf(message.content) || message.refusal || "";
+    return { id, model, text, finish: response.choices[0].finish_reason ?? "" };
+  }
+  if (response.output) {
+    const said = response.output.filter((item) => item.type === "message");
+    const text = said.map((item) => textOf(item.content)).filter(Boolean).join("\n");
+    return { id, model, text, finish: response.status };
+  }
+  if (response.type === "message") return { id, model, text: textOf(response.content), finish: response.stop_reason };
+  if (response.error || response.object) return { text: "" };
+  throw new TypeError("neither a chat completion, a response nor a message");
+}
+
+function textOf(content) {
+  if (typeof content === "string") return content;
+  const parts = Array.isArray(content) ? content : [];
+  return parts.map((part) => (part.type === "thinking" ? "" : (part.text ?? part.refusal ?? ""))).join("");
+}
+
+/** Without the event that ends it, `finish` is absent. */
+function readEvents(events) {
+  const answer = { id: undefined, model: undefined, text: "", finish: undefined };
+  for (const event of events) {
+    const of = event.response ?? event.message ?? event;
+    answer.id ??= of.id;
+    answer.model = of.model ?? answer.model;
+    if (event.choices) {
+      const choice = event.choices.find((one) => !one.index);
+      answer.text += choice?.delta?.content ?? choice?.delta?.refusal ?? "";
+      answer.finish = choice?.finish_reason ?? answer.finish;
+    } else if (event.type === "response.output_text.delta" || event.type === "response.refusal.delta") {
+      answer.text += event.delta;
+    } else if (event.type === "response.completed" || event.type === "response.incomplete") {
+      answer.finish = event.response.status;
+    } else if (event.type === "content_block_delta") {
+      answer.text += event.delta?.text ?? "";
+    } else if (event.type === "message_delta") {
+      answer.finish = event.delta?.stop_reason ?? answer.finish;
+    }
+  }
+  return answer;
+}
+
+function* eventsOf(stream) {
+  for (const block of stream.split(/\r?\n\r?\n/)) {
+    const data = block
+      .split(/\r?\n/)
+      .filter((line) => line.startsWith("data:"))
+      .map((line) => line.slice(5))
+      .join("\n");
+    if (!data.trim() || data.trim() === "[DONE]") continue;
+    let event;
+    try {
+      event = JSON.parse(data);
+    } catch {
+      continue; // cut off
+    }
+    if (event && typeof event === "object") yield event;
+  }
+}

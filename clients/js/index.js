@@ -1,0 +1,2 @@
+export { Recorder } from "./recorder.js";
+export { recordingFetch, wrapOpenAI } from "./fetching.js";
