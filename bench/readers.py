@@ -24,9 +24,8 @@ from typing import Any
 import psutil
 
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.lookups import newest_message, next_message
 from groundwatch.runtime.delivery.provisioning import provision
-from groundwatch.runtime.delivery.streams import follow_stream, read_batches
+from groundwatch.runtime.delivery.streams import follow_stream, newest_message, next_message, read_batches
 from groundwatch.runtime.local.servers import NatsServer
 from groundwatch.runtime.settings import NatsSettings
 from groundwatch.topology import OUTCOMES

@@ -18,8 +18,7 @@ from groundwatch.archive.cold import ColdEvents
 from groundwatch.errors import MissingExtraError, TransientError
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.history import History
-from groundwatch.runtime.delivery.lookups import Count
-from groundwatch.runtime.delivery.streams import Read
+from groundwatch.runtime.delivery.streams import Count, Read
 from groundwatch.runtime.security.connecting import covers
 from groundwatch.runtime.settings import ArchiveSettings
 from groundwatch.topology import EXTRACTED, OUTCOMES, RESPONSES, subject_of

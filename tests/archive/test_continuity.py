@@ -23,10 +23,9 @@ from groundwatch.gateway.intake.known_ids import KnownIds
 from groundwatch.keys import response_key
 from groundwatch.ledger.ledger import audit
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.marks import Mark, label
 from groundwatch.runtime.delivery.outcomes import outgoing
 from groundwatch.runtime.delivery.provisioning import provision
-from groundwatch.runtime.delivery.streams import LABEL, own_metadata, position_of, read_stream
+from groundwatch.runtime.delivery.streams import LABEL, Mark, label, own_metadata, position_of, read_stream
 from groundwatch.runtime.local.servers import NatsServer
 from groundwatch.runtime.settings import ArchiveSettings, NatsSettings, RetrySettings, Settings
 from groundwatch.runtime.stores import repeats

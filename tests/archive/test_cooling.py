@@ -23,8 +23,8 @@ from groundwatch.archive.service import ArchiveService
 from groundwatch.errors import ProvisionRefused, TransientError
 from groundwatch.events import ResponseRecorded
 from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.history import first_since
 from groundwatch.runtime.delivery.outcomes import outgoing, recorded
-from groundwatch.runtime.delivery.partitioned import first_since
 from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.delivery.streams import Read, position_of, read_stream
 from groundwatch.runtime.delivery.unanswered import Unanswered

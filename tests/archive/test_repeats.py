@@ -17,9 +17,8 @@ from groundwatch.events import ResponseRecorded
 from groundwatch.gateway.intake.known_ids import KnownIds
 from groundwatch.keys import response_key
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.marks import label
 from groundwatch.runtime.delivery.outcomes import recorded
-from groundwatch.runtime.delivery.streams import position_of
+from groundwatch.runtime.delivery.streams import label, position_of
 from groundwatch.runtime.local.servers import NatsServer
 from groundwatch.runtime.settings import ArchiveSettings, Settings
 from groundwatch.runtime.stores import repeats

@@ -20,9 +20,9 @@ from groundwatch.keys import home_of, response_key
 from groundwatch.ledger.ledger import audit
 from groundwatch.runtime.delivery import homes, provisioning
 from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.history import History, JoinedHistory, last_before
 from groundwatch.runtime.delivery.homes import Partitions
 from groundwatch.runtime.delivery.outcomes import outgoing, recorded, without_score
-from groundwatch.runtime.delivery.partitioned import JoinedHistory, PartitionedHistory, last_before
 from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.delivery.streams import position_of
 from groundwatch.runtime.settings import RetentionSettings
@@ -71,7 +71,7 @@ async def test_histories_of_all_partitions_of_one_and_of_a_stretch(tmp_path: Pat
         subjects = [subject_of("recorded", "live", one.key) for one in made]
         assert [read and read.subject for read in await history.last_of_each(RESPONSES, subjects)] == subjects
         for partition in range(3):
-            one = PartitionedHistory(js, None, range(partition, partition + 1))
+            one = History(js, None, range(partition, partition + 1))
             mine = [read for read in found if read.subject in {read.subject for read in whole[partition]}]
             subjects = [read.subject for read in mine]
             assert [read.subject async for read in one.read(RESPONSES, subjects=(live,))] == subjects

@@ -22,7 +22,7 @@ from groundwatch.events import LIVE, Decision, OutcomeKind, ResponseScored
 from groundwatch.keys import bare_key, in_partition
 from groundwatch.reviews.queues import Frame, Frames, Item, Items, QueueSpec
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.partitioned import last_before
+from groundwatch.runtime.delivery.history import last_before
 from groundwatch.runtime.delivery.streams import Position, Read, position_of
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.statistics.sampling import uniform

@@ -18,9 +18,8 @@ import msgspec
 
 from groundwatch.errors import GroundwatchError
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.history import History
+from groundwatch.runtime.delivery.history import History, first_since
 from groundwatch.runtime.delivery.overwriting import delete
-from groundwatch.runtime.delivery.partitioned import first_since
 from groundwatch.runtime.delivery.streams import FAULTS, Position, position_of
 from groundwatch.runtime.delivery.unanswered import Unanswered, message_from, unanswered_of
 from groundwatch.runtime.settings import Settings

@@ -17,9 +17,8 @@ import pyarrow.dataset as ds
 
 from groundwatch.archive.table import ArchiveTable, Erasure, TableSpec, concerned
 from groundwatch.events import tenant_of
-from groundwatch.runtime.delivery.marks import Mark
-from groundwatch.runtime.delivery.streams import Read
-from groundwatch.runtime.delivery.superseding import superseded_by
+from groundwatch.runtime.delivery.outcomes import superseded_by
+from groundwatch.runtime.delivery.streams import Mark, Read
 from groundwatch.topology import Address, parse_subject
 
 EVENTS = "events"

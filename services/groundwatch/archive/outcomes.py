@@ -35,8 +35,8 @@ from groundwatch.events import (
 from groundwatch.keys import partition_of
 from groundwatch.reporting.sums import fingerprint
 from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.outcomes import superseded_by
 from groundwatch.runtime.delivery.streams import Position, Read, read_stream
-from groundwatch.runtime.delivery.superseding import superseded_by
 from groundwatch.statistics.sampling import weight
 from groundwatch.topology import OUTCOMES as OUTCOME_STREAM
 from groundwatch.topology import parse_subject, run_subjects

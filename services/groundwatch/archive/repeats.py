@@ -26,8 +26,15 @@ from groundwatch.errors import GroundwatchError
 from groundwatch.events import LIVE
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.history import History
-from groundwatch.runtime.delivery.marks import Mark, has_gone_back, mark_at
-from groundwatch.runtime.delivery.streams import FAULTS, Position, Read, position_of
+from groundwatch.runtime.delivery.streams import (
+    FAULTS,
+    Mark,
+    Position,
+    Read,
+    has_gone_back,
+    mark_at,
+    position_of,
+)
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.stores import repeats
 from groundwatch.runtime.stores.repeats import INDEXED, PartName

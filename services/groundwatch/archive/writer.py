@@ -24,8 +24,18 @@ import msgspec
 from groundwatch.addresses import shown_address
 from groundwatch.errors import UNDECODED, TransientError
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.marks import Mark, has_gone_back, is_same, label
-from groundwatch.runtime.delivery.streams import FAULTS, LABEL, Position, Read, follow_stream, position_of
+from groundwatch.runtime.delivery.streams import (
+    FAULTS,
+    LABEL,
+    Mark,
+    Position,
+    Read,
+    follow_stream,
+    has_gone_back,
+    is_same,
+    label,
+    position_of,
+)
 from groundwatch.runtime.services.tasks import until_set
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.stores import repeats

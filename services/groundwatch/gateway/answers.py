@@ -24,8 +24,8 @@ from groundwatch.keys import in_partition, response_key
 from groundwatch.protocols.base import Stage
 from groundwatch.reporting.answers import MOST, AnswerQuery, Found, Hit, Rank, write_cursor
 from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.history import merged
 from groundwatch.runtime.delivery.homes import places_of
-from groundwatch.runtime.delivery.partitioned import merged
 from groundwatch.runtime.delivery.streams import FAULTS, Batch, Read, last_message, position_of
 from groundwatch.runtime.services.tasks import SupervisedTask
 from groundwatch.runtime.stores.tombstones import Erased

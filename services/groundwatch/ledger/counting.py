@@ -29,7 +29,6 @@ from groundwatch.ledger.state import (
     pair_hash,
 )
 from groundwatch.runtime.delivery.history import History
-from groundwatch.runtime.delivery.partitioned import PartitionedHistory
 from groundwatch.runtime.delivery.streams import SKIPPED, Read, position_of, read_stream
 from groundwatch.runtime.stores.losses import losses_by_sender
 from groundwatch.runtime.stores.tombstones import Tombstone, tombstone_name
@@ -198,7 +197,7 @@ class Position(msgspec.Struct, frozen=True):
         return max(0, missing - max(0, self.pending - others) - max(0, missing - self.pending))
 
 
-async def positions(history: PartitionedHistory) -> dict[str, Position]:
+async def positions(history: History) -> dict[str, Position]:
     """How far every consumer of a partition is. Consumers only move forward and streams only grow, so what a
     stage had acknowledged by now left its result where a later reading finds it."""
     found = {}
@@ -217,7 +216,7 @@ async def _position(js: JetStreamContext, stream: str, consumer: str) -> Positio
     return Position(floor if pending else delivered, delivered, pending, waiting)
 
 
-async def oldest_time(history: PartitionedHistory, ages: Ages) -> float:
+async def oldest_time(history: History, ages: Ages) -> float:
     """When the oldest response still kept was stored; 0 while none has been removed."""
     message = await history.next(RESPONSES, ">", 1)
     at = await position_of(history.js, history.name(RESPONSES))
@@ -238,7 +237,7 @@ class Counting:
 
     def __init__(
         self,
-        history: PartitionedHistory,
+        history: History,
         state: State,
         positions: dict[str, Position],
         until: int,
@@ -507,7 +506,7 @@ class Counting:
         return waiting, lost
 
 
-def with_losses(ledger: Ledger, history: PartitionedHistory, state: State) -> Ledger:
+def with_losses(ledger: Ledger, history: History, state: State) -> Ledger:
     """With the responses that are lost by now."""
     stream = history.name(RESPONSES)
     lost = tuple(

@@ -28,7 +28,6 @@ from groundwatch.replay.runs import Counts, Run, Runs
 from groundwatch.replay.writing import Choosing
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.history import Cold, History
-from groundwatch.runtime.delivery.partitioned import PartitionedHistory, history_of
 from groundwatch.runtime.delivery.streams import Position, position_of
 from groundwatch.runtime.services.tasks import PASSING, until_set
 from groundwatch.runtime.stores.audits import AuditSummary, write_summary
@@ -141,7 +140,7 @@ async def audit(
     `TransientError` when NATS or the archive goes away.
     """
     if run != LIVE:
-        return await audit_run(history_of(js, cold, partitions), await (await Runs.open(js)).get(run))
+        return await audit_run(History(js, cold, range(partitions)), await (await Runs.open(js)).get(run))
     deadline = time.monotonic() + settle
     # All first: what was recorded by now, in whatever partition, is what is counted.
     auditors = [await Auditor.open(js, partition, cold) for partition in range(partitions)]
@@ -159,9 +158,7 @@ async def audit(
 class Auditor:
     """An audit of live traffic of one partition, from the state that the last one left."""
 
-    def __init__(
-        self, history: PartitionedHistory, state: State, store: LedgerStore | None, why: str
-    ) -> None:
+    def __init__(self, history: History, state: State, store: LedgerStore | None, why: str) -> None:
         self.state = state
         self._history = history
         self._store = store
@@ -172,7 +169,7 @@ class Auditor:
     async def open(cls, js: JetStreamContext, partition: int = 0, cold: Cold | None = None) -> "Auditor":
         """Of one partition, with the state that was saved, or a new one. Raises `UsageError` when its streams
         do not exist."""
-        history = PartitionedHistory(js, cold, range(partition, partition + 1))
+        history = History(js, cold, range(partition, partition + 1))
         store = await LedgerStore.open(js, partition)
         state = await store.load() if store is not None else None
         try:

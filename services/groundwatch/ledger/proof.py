@@ -24,7 +24,6 @@ from groundwatch.ledger.state import (
     pair_hash,
 )
 from groundwatch.runtime.delivery.history import Cold, History, LostFile
-from groundwatch.runtime.delivery.partitioned import PartitionedHistory
 from groundwatch.runtime.delivery.streams import position_of
 from groundwatch.topology import OUTCOMES, RESPONSES, run_subjects
 from groundwatch.topology.partitions import kind_of
@@ -94,7 +93,7 @@ async def _prove(js: JetStreamContext, partition: int, *, settle: float, cold: C
     ledger = await auditor.settle(settle)
     lost: list[LostFile] = []
     past = cold.without_lost(lost.append) if cold is not None else None
-    history, state = PartitionedHistory(js, past, range(partition, partition + 1)), auditor.state
+    history, state = History(js, past, range(partition, partition + 1)), auditor.state
     last = dict.fromkeys(state.positions, 0) | {kind: state.position(kind) for kind in (RECORDED, OUTCOME)}
     created = (await position_of(js, history.name(RESPONSES))).created
     ages = await ages_of(history)

@@ -32,7 +32,7 @@ from groundwatch.ledger.state import (
     day_of,
     pair_hash,
 )
-from groundwatch.runtime.delivery.partitioned import PartitionedHistory
+from groundwatch.runtime.delivery.history import History
 from groundwatch.runtime.delivery.streams import Read, position_of, read_stream
 from groundwatch.runtime.stores.tombstones import Tombstone, tombstones
 from groundwatch.topology import (
@@ -94,7 +94,7 @@ class Ages(msgspec.Struct, frozen=True, kw_only=True):
         return gap.since <= max(self.retention, self.stream, self.before if gap.first == 1 else 0.0)
 
 
-async def ages_of(history: PartitionedHistory) -> Ages:
+async def ages_of(history: History) -> Ages:
     """Of a partition's responses."""
     age = (await history.js.stream_info(history.name(RESPONSES))).config.max_age or 0.0
     known = (await stones(history.js)).values()
@@ -114,7 +114,7 @@ async def stones(js: JetStreamContext) -> dict[str, Tombstone]:
         return {}
 
 
-async def holes(history: PartitionedHistory, state: State) -> list[Gap]:
+async def holes(history: History, state: State) -> list[Gap]:
     """Sequences between the first response of the stream and the last that was read, which no message has any
     more, where they are more than is known of."""
     name, until = history.name(RESPONSES), state.position(RECORDED)
@@ -134,7 +134,7 @@ async def holes(history: PartitionedHistory, state: State) -> list[Gap]:
     return found
 
 
-async def dated(history: PartitionedHistory, gap: Gap) -> Gap:
+async def dated(history: History, gap: Gap) -> Gap:
     """With the time of what the stream has before it, where it has that."""
     if gap.since:
         return gap
@@ -190,7 +190,7 @@ _READ: dict[str, Callable[[Read], Event | None]] = {
 """In the order in which events of the same time are taken."""
 
 
-async def last_sequences(history: PartitionedHistory) -> dict[str, int]:
+async def last_sequences(history: History) -> dict[str, int]:
     """How far each kind is read: a later stage before the one that it follows, so that with an event of a
     pair its response is read too."""
     return {
@@ -204,7 +204,7 @@ class Reading:
 
     def __init__(
         self,
-        history: PartitionedHistory,
+        history: History,
         state: State,
         last: Mapping[str, int],
         *,

@@ -24,8 +24,7 @@ from groundwatch.events import (
 from groundwatch.protocols.base import Stage
 from groundwatch.replay.spec import Spec
 from groundwatch.replay.writing import Choosing, Item
-from groundwatch.runtime.delivery.history import History
-from groundwatch.runtime.delivery.partitioned import JoinedHistory, last_before
+from groundwatch.runtime.delivery.history import History, JoinedHistory, last_before
 from groundwatch.runtime.delivery.streams import SKIPPED, position_of
 from groundwatch.times import shown_moment
 from groundwatch.topology import HEADER_OUTCOME, OUTCOMES, RESPONSES, run_subjects

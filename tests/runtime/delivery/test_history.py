@@ -16,8 +16,7 @@ from groundwatch.events import DEAD_LETTER
 from groundwatch.runtime.delivery import streams
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.history import History
-from groundwatch.runtime.delivery.lookups import Count
-from groundwatch.runtime.delivery.streams import Read, read_stream
+from groundwatch.runtime.delivery.streams import Count, Read, read_stream
 from groundwatch.runtime.security.connecting import covers
 from groundwatch.topology import HEADER_REASON, OUTCOMES, subject_of
 

@@ -17,8 +17,8 @@ from groundwatch.events import Reference, ResponseRecorded
 from groundwatch.ledger.ledger import audit
 from groundwatch.runtime.delivery.bus import ENCODER
 from groundwatch.runtime.delivery.dead_letters import dead_letters, send_again
+from groundwatch.runtime.delivery.outcomes import named_in, superseded_by
 from groundwatch.runtime.delivery.stage import BUG_ATTEMPTS
-from groundwatch.runtime.delivery.superseding import named_in, superseded_by
 from groundwatch.runtime.delivery.work import InHand, Result, Work
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.settings.gateway import GatewaySettings

@@ -12,11 +12,19 @@ from nats.js.api import DeliverPolicy, StreamConfig
 from tests.runtime.conftest import eventually
 
 from groundwatch.errors import TransientError
-from groundwatch.runtime.delivery import large, lookups, streams
+from groundwatch.runtime.delivery import direct, streams
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.direct import last_of_each_subject
-from groundwatch.runtime.delivery.lookups import Count, count_messages, newest_message, next_message
-from groundwatch.runtime.delivery.streams import follow_stream, position_of, read_batches, read_stream
+from groundwatch.runtime.delivery.streams import (
+    Count,
+    count_messages,
+    follow_stream,
+    newest_message,
+    next_message,
+    position_of,
+    read_batches,
+    read_stream,
+)
 from groundwatch.runtime.local.servers import NatsServer
 from groundwatch.runtime.settings import NatsSettings
 
@@ -80,7 +88,7 @@ async def test_goes_on_behind_the_last_message_after_a_restart(
     own_server: NatsServer, test_bus: Bus, monkeypatch: pytest.MonkeyPatch, end: str, is_large: bool
 ) -> None:
     if is_large:
-        monkeypatch.setattr(large, "LARGE", 5)
+        monkeypatch.setattr(direct, "LARGE", 5)
         await test_bus.js.update_stream(StreamConfig(name="TEST", subjects=["test.>"], allow_direct=True))
     monkeypatch.setattr(streams, "MOST", 10)
     monkeypatch.setattr(streams, "WAIT", 1.0)
@@ -150,8 +158,8 @@ LIVE_AND_MORE = {(): range(60), ("test.even.*",): range(0, 60, 2), ("test.even.*
 
 @pytest.fixture
 def everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(large, "LARGE", 5)
-    monkeypatch.setattr(large, "FEW", 5)
+    monkeypatch.setattr(direct, "LARGE", 5)
+    monkeypatch.setattr(direct, "FEW", 5)
     monkeypatch.setattr(streams, "NEAR", 10)
 
 
@@ -260,8 +268,8 @@ async def test_who_follows_few_of_a_large_stream_gets_those_there_are_and_new_on
 async def test_single_messages_of_a_large_stream_are_those_that_the_server_finds(
     large_bus: Bus, monkeypatch: pytest.MonkeyPatch, subject: str, deleted: tuple[int, ...]
 ) -> None:
-    monkeypatch.setattr(lookups, "NEAR", 3)
-    monkeypatch.setattr(lookups, "STEP", 7)
+    monkeypatch.setattr(streams, "LOOKED", 3)
+    monkeypatch.setattr(streams, "STEP", 7)
     for sequence in deleted:
         await large_bus.js.delete_msg("TEST", sequence)
 
@@ -274,7 +282,7 @@ async def test_single_messages_of_a_large_stream_are_those_that_the_server_finds
     asked = await made(large_bus)
     mine = await look()
     assert {one["filter_subject"] for one in asked} <= {">"}
-    monkeypatch.setattr(large, "LARGE", 1_000)
+    monkeypatch.setattr(direct, "LARGE", 1_000)
     assert mine == await look()
 
 
@@ -287,7 +295,7 @@ async def test_what_cannot_be_counted_at_once_is_estimated(
     assert await count_messages(js, "TEST", ">") == Count(61)
     # Each of so few messages is looked at, so the estimate is right.
     assert await count_messages(js, "TEST", "test.even.*") == Count(30, exact=False)
-    monkeypatch.setattr(large, "LARGE", 1_000)
+    monkeypatch.setattr(direct, "LARGE", 1_000)
     assert await count_messages(js, "TEST", "test.even.*") == Count(30)
     assert (await js.stream_info("TEST")).state.consumer_count == 0
 

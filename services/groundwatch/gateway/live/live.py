@@ -25,8 +25,7 @@ from groundwatch.reporting.corrected import CorrectedRow
 from groundwatch.reporting.trends import VersionReport
 from groundwatch.reviews.corrected import read_corrected
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.history import History
-from groundwatch.runtime.delivery.partitioned import last_before, merged
+from groundwatch.runtime.delivery.history import History, last_before, merged
 from groundwatch.runtime.delivery.streams import FAULTS, Batch, Read, position_of
 from groundwatch.runtime.services.tasks import SupervisedTask
 from groundwatch.runtime.stores.tombstones import Erased

@@ -24,7 +24,7 @@ from groundwatch.reporting.alarms import Raised
 from groundwatch.reporting.sums import facts_of
 from groundwatch.reporting.trends import merged_trend
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.partitioned import last_before
+from groundwatch.runtime.delivery.history import last_before
 from groundwatch.runtime.delivery.streams import FAULTS, Read, read_stream
 from groundwatch.statistics.alarm import ALL
 from groundwatch.statistics.intervals import Interval

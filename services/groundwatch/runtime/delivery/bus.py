@@ -22,7 +22,6 @@ from groundwatch.events import Event
 from groundwatch.keys import digest
 from groundwatch.runtime.delivery.connection import Broker, Connection
 from groundwatch.runtime.delivery.history import Cold, History
-from groundwatch.runtime.delivery.partitioned import history_of
 from groundwatch.runtime.delivery.publisher import Publisher, Receipt, StorageHealth, Stored, wait_acks
 from groundwatch.runtime.delivery.streams import FAULTS, Read, last_message
 from groundwatch.runtime.security.connecting import Refusals, nats_servers, security, why_not_connected
@@ -135,7 +134,7 @@ class Bus:
     @property
     def history(self) -> History:
         """What was recorded, in the streams or the archive."""
-        return history_of(self.js, self.cold, self.partitions)
+        return History(self.js, self.cold, range(self.partitions))
 
     @property
     def partitions(self) -> int:

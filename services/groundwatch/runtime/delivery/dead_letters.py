@@ -15,9 +15,16 @@ from groundwatch.errors import UNDECODED, DecodeError, InputError, TransientErro
 from groundwatch.events import REPLACEABLE, Event, ResponseRecorded
 from groundwatch.keys import digest
 from groundwatch.runtime.delivery.bus import Bus, Outgoing, Stored
-from groundwatch.runtime.delivery.outcomes import dead, outgoing, replace_dead, response_of
+from groundwatch.runtime.delivery.outcomes import (
+    Superseded,
+    dead,
+    header_of,
+    named_in,
+    outgoing,
+    replace_dead,
+    response_of,
+)
 from groundwatch.runtime.delivery.streams import Read, read_stream
-from groundwatch.runtime.delivery.superseding import Superseded, header_of, named_in
 from groundwatch.runtime.delivery.work import Arrived
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics

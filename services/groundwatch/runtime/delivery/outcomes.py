@@ -3,6 +3,7 @@
 import hashlib
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 import nats.errors
@@ -32,11 +33,11 @@ from groundwatch.protocols.base import ChainProtocol, EvaluationProtocol, Matche
 from groundwatch.records import Limits, Refusal, read_record
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, Stored
 from groundwatch.runtime.delivery.streams import Read, position_of
-from groundwatch.runtime.delivery.superseding import Superseded, header_of, named_in
 from groundwatch.runtime.settings.gateway import IntakeSettings
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.topology import (
     HEADER_DIGEST,
+    HEADER_EXPECT_SEQUENCE,
     HEADER_OUTCOME,
     HEADER_PROTOCOLS,
     HEADER_REASON,
@@ -44,6 +45,7 @@ from groundwatch.topology import (
     HEADER_SUPERSEDES,
     OUTCOMES,
     Address,
+    number_in,
     parse_subject,
     run_subjects,
     subject_of,
@@ -254,6 +256,47 @@ def outgoing(outcome: ResponseScored, *, key: str | None = None) -> Outgoing:
         message_id=(key, outcome.run, outcome.protocol, "outcome", outcome.reason, *judges),
         headers=headers,
     )
+
+
+class Superseded(NamedTuple):
+    """An outcome that only stood for a dead letter: its sequence, and its reason.
+
+    While its stream holds it, it is replaced by compare-and-set. What has left the stream can be compared
+    with no more. So a dead letter that is sent again names these outcomes, what follows from it carries that
+    on, and who archives the new outcome removes the old one.
+    """
+
+    sequence: int
+    reason: str
+
+
+def header_of(several: Mapping[str, Superseded]) -> dict[str, str]:
+    """These outcomes, by protocol, as a header; none where there are none."""
+    if not several:
+        return {}
+    listed = (f"{name}:{one.sequence}:{one.reason}" for name, one in several.items())
+    return {HEADER_SUPERSEDES: ",".join(listed)}
+
+
+def named_in(headers: Mapping[str, str]) -> dict[str, Superseded]:
+    """Those that a message names, by protocol. What is not of this form names none."""
+    several = {}
+    for part in headers.get(HEADER_SUPERSEDES, "").split(","):
+        match part.split(":"):
+            case [name, text, reason] if sequence := number_in(text):
+                several[name] = Superseded(sequence, reason)
+    return several
+
+
+def superseded_by(subject: str, headers: Mapping[str, str]) -> int:
+    """The sequence of the message whose place one on this subject takes, 0 for none."""
+    if expected := number_in(headers.get(HEADER_EXPECT_SEQUENCE, "")):
+        return expected
+    address = parse_subject(subject)
+    if address is None or address.kind != "outcome":
+        return 0
+    one = named_in(headers).get(address.protocol)
+    return one.sequence if one is not None else 0
 
 
 def replacing_archived(message: Outgoing) -> Outgoing:

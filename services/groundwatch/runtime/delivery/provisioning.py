@@ -24,8 +24,7 @@ from nats.js.api import (
 
 from groundwatch.errors import ProvisionRefused
 from groundwatch.runtime.delivery.homes import DRAIN, Partitions
-from groundwatch.runtime.delivery.marks import label
-from groundwatch.runtime.delivery.streams import own_metadata, position_of
+from groundwatch.runtime.delivery.streams import label, own_metadata, position_of
 from groundwatch.runtime.settings import CacheSettings
 from groundwatch.topology import (
     ARCHIVED,

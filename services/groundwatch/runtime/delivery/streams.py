@@ -11,10 +11,12 @@ being answered.
 
 import asyncio
 import contextlib
+import re
 import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import partial
+from typing import TypedDict, Unpack
 
 import msgspec
 import nats.errors
@@ -32,37 +34,55 @@ from nats.js.api import (
 )
 
 from groundwatch.errors import TransientError
+from groundwatch.runtime.delivery import direct
 from groundwatch.runtime.delivery.direct import (
     MOST,
     MOST_BYTES,
     WAIT,
+    Part,
     Read,
+    counts_long,
+    is_large,
+    matcher,
+    next_of_leader,
+    part_of,
     read_by_sequence,
     read_of,
+    share_of,
 )
-from groundwatch.runtime.delivery.large import Part, counts_long, is_large, matcher, part_of
 from groundwatch.runtime.services.tasks import until_set
 from groundwatch.runtime.telemetry.logs import logger
-
-BEGIN = 100
-
-NEAR = 5_000
-"""Who follows a large stream gets what is there by sequences until so many are left, and then consumes."""
 
 __all__ = [
     "FAULTS",
     "LABEL",
     "MOST",
     "Batch",
+    "Count",
+    "Mark",
     "Position",
     "Read",
+    "Reading",
     "follow_stream",
     "last_message",
-    "own_metadata",
     "position_of",
     "read_batches",
     "read_stream",
 ]
+
+BEGIN = 100
+
+NEAR = 5_000
+"""Who follows a large stream gets what is there by sequences until so many are left, and then consumes."""
+
+LOOKED = 200
+"""Messages that are looked at before anything else: mostly there is one among them."""
+
+STEP = 20_000
+"""Messages that are read at once where one is looked for from behind."""
+
+_is_wide = re.compile(r"(^|\.)(\*|>)(\.|$)").search
+"""Whether a subject has wildcards."""
 
 LABEL = "groundwatch-created"
 """Metadata of a stream: when it was created, µs since the epoch. Backups keep it."""
@@ -77,6 +97,10 @@ UNSENT = "Nats-Pending-Messages"
 
 FAULTS = (nats.errors.Error, OSError)
 """What NATS' client raises when something is wrong with the server or the way to it; time that is up too."""
+
+
+PRECISION = 0.001
+"""Seconds by which the time of one message may differ: it is rounded where it is written down."""
 
 
 class Position(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,6 +121,13 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
 SKIPPED = 1
 """A sequence that need never have had a message. A stream that never had one skips it when the disk is full
 as the first comes, and the server is then stopped (nats-server 2.15.1)."""
+
+
+class Mark(msgspec.Struct, frozen=True, order=True):
+    """A message of a stream: its sequence, and when the server stored it; 0 where that is not known."""
+
+    sequence: int
+    time: float = 0.0
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -135,6 +166,34 @@ async def position_of(js: JetStreamContext, stream: str) -> Position:
     )
 
 
+async def mark_at(js: JetStreamContext, stream: str, sequence: int) -> Mark:
+    """The message of this sequence. Raises what NATS raises."""
+    found = await next_of_leader(js, stream, sequence) if sequence else None
+    return Mark(sequence, found.time if found is not None and found.sequence == sequence else 0.0)
+
+
+async def is_same(js: JetStreamContext, stream: str, mark: Mark) -> bool | None:
+    """Whether the stream has this message at its sequence; None where it has none there, or the mark has no
+    time. Raises what NATS raises."""
+    there = await mark_at(js, stream, mark.sequence)
+    return abs(there.time - mark.time) <= PRECISION if there.time and mark.time else None
+
+
+async def has_gone_back(js: JetStreamContext, stream: str, at: Position, mark: Mark) -> bool | None:
+    """Whether the stream, which had this message once, does not come so far now or has another one there.
+    None where that message has left it. Raises what NATS raises."""
+    if mark.sequence > at.last:
+        return True
+    same = await is_same(js, stream, mark) if mark.sequence >= at.first else None
+    return not same if same is not None else None
+
+
+async def label(js: JetStreamContext, stream: str, created: int) -> None:
+    """Write down when the stream was created, so that a restored one says so too. Raises what NATS raises."""
+    config = (await js.stream_info(stream)).config
+    await js.update_stream(config.evolve(metadata=own_metadata(config) | {LABEL: str(created)}))
+
+
 async def last_message(js: JetStreamContext, stream: str, subject: str) -> Read | None:
     """The last message that the stream has on this subject; None when it has none there."""
     try:
@@ -143,26 +202,33 @@ async def last_message(js: JetStreamContext, stream: str, subject: str) -> Read 
         return None
 
 
-async def read_stream(
-    js: JetStreamContext,
-    stream: str,
-    *,
-    subjects: Sequence[str] = (),
-    headers_only: bool = False,
-    start_sequence: int = 1,
-    last_sequence: int | None = None,
-) -> AsyncGenerator[Read]:
+class Reading(TypedDict, total=False):
+    """Which messages `read_batches` gives: those of `subjects`, which may have wildcards (without any, all),
+    from `start_sequence` up to `last_sequence`, or to what the stream holds when it begins.
+
+    With `headers_only` they have no data. `most` is asked each time how many may be on their way at once.
+    The server may stay away for `timeout` seconds.
+    """
+
+    subjects: Sequence[str]
+    headers_only: bool
+    start_sequence: int
+    last_sequence: int | None
+    most: Callable[[], int]
+    timeout: float
+
+
+async def read_stream(js: JetStreamContext, stream: str, **reading: Unpack[Reading]) -> AsyncGenerator[Read]:
     """`read_batches`, message by message."""
-    reading = read_batches(
-        js,
-        stream,
-        subjects=subjects,
-        headers_only=headers_only,
-        start_sequence=start_sequence,
-        last_sequence=last_sequence,
-    )
-    async with contextlib.aclosing(reading):
-        async for messages in reading:
+    async with contextlib.aclosing(one_by_one(read_batches(js, stream, **reading))) as messages:
+        async for message in messages:
+            yield message
+
+
+async def one_by_one(batches: AsyncGenerator[list[Read]]) -> AsyncGenerator[Read]:
+    """What comes in batches; those are closed with it."""
+    async with contextlib.aclosing(batches):
+        async for messages in batches:
             for message in messages:
                 yield message
 
@@ -178,11 +244,10 @@ async def read_batches(
     most: Callable[[], int] = lambda: MOST,
     timeout: float = RESUME_SECONDS,
 ) -> AsyncGenerator[list[Read]]:
-    """Every message from `start_sequence` up to what the stream holds now (or `last_sequence`), in order.
+    """Every message that is wanted, in order: see `Reading`.
 
-    `most` is asked each time how many messages may be on their way at once. Goes on behind the last message
-    read when the server restarts. Raises `nats.js.errors.NotFoundError` when the stream does not exist,
-    `TransientError` when the server stays away for `timeout` seconds.
+    Goes on behind the last message read when the server restarts. Raises `nats.js.errors.NotFoundError` when
+    the stream does not exist, `TransientError` when the server stays away for `timeout` seconds.
     """
     info = await js.stream_info(stream)
     state = info.state
@@ -482,3 +547,72 @@ def _read(message: Msg) -> Read:
         time=at.timestamp.timestamp(),
         pending=at.num_pending,
     )
+
+
+class Count(msgspec.Struct, frozen=True):
+    """How many messages; where that is not `exact`, an estimate from a sample of the stream."""
+
+    number: int
+    exact: bool = True
+
+
+async def next_message(js: JetStreamContext, stream: str, subject: str, sequence: int) -> Read | None:
+    """The first message on this subject, which may have wildcards, at or behind a sequence."""
+    if subject == ">" or not _is_wide(subject):
+        return await next_of_leader(js, stream, sequence, subject)
+    info = await js.stream_info(stream)
+    if not is_large(stream, info):
+        return await next_of_leader(js, stream, sequence, subject)
+    start = max(sequence, info.state.first_seq)
+    for first, last in ((start, start + LOOKED - 1), (start + LOOKED, None)):
+        reading = read_batches(js, stream, subjects=(subject,), start_sequence=first, last_sequence=last)
+        async with contextlib.aclosing(reading):
+            async for messages in reading:
+                return messages[0]
+    return None
+
+
+async def newest_message(js: JetStreamContext, stream: str, subject: str) -> Read | None:
+    """The last message on this subject, which may have wildcards."""
+    if not _is_wide(subject):
+        return await last_message(js, stream, subject)
+    info = await js.stream_info(stream)
+    # Of all subjects the server has none where the very last message was deleted.
+    if subject != ">" and not is_large(stream, info):
+        return await last_message(js, stream, subject)
+    first, last = info.state.first_seq, info.state.last_seq
+    if near := await _last_between(js, stream, subject, max(first, last - LOOKED + 1), last):
+        return near
+    part = await part_of(js, stream, info, (subject,), first, last)
+    if part.messages is not None:
+        return part.messages[-1] if part.messages else None
+    last, step = part.last, LOOKED
+    while last >= part.first:
+        if found := await _last_between(js, stream, subject, max(part.first, last - step + 1), last):
+            return found
+        last, step = last - step, STEP
+    return None
+
+
+async def count_messages(js: JetStreamContext, stream: str, subject: str) -> Count:
+    """How many there are on this subject, which may have wildcards. In a large stream that is an estimate
+    where they are many: counting them has everybody wait, or reads the stream."""
+    info = await js.stream_info(stream)
+    if subject == ">":
+        return Count(info.state.messages)
+    if is_large(stream, info):
+        share = await share_of(js, stream, info, (subject,))
+        if (about := share * info.state.messages) > direct.FEW:
+            return Count(round(about), exact=False)
+    return Count(await pending_of(js, stream, subject))
+
+
+async def _last_between(
+    js: JetStreamContext, stream: str, subject: str, first: int, last: int
+) -> Read | None:
+    found: Read | None = None
+    reading = read_batches(js, stream, subjects=(subject,), start_sequence=first, last_sequence=last)
+    async with contextlib.aclosing(reading):
+        async for messages in reading:
+            found = messages[-1]
+    return found

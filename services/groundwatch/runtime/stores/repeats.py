@@ -24,8 +24,7 @@ import nats.js.errors
 from nats.js import JetStreamContext
 
 from groundwatch.errors import UNDECODED, TransientError
-from groundwatch.runtime.delivery.marks import Mark, has_gone_back
-from groundwatch.runtime.delivery.streams import Position, read_stream
+from groundwatch.runtime.delivery.streams import Mark, Position, has_gone_back, read_stream
 from groundwatch.topology import ASKED, HEADER_DIGEST, REPEATS_BUCKET, RESPONSES
 
 STREAM = f"OBJ_{REPEATS_BUCKET}"
