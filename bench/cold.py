@@ -37,8 +37,8 @@ from groundwatch.events import (
     ResponseRecorded,
     ResponseScored,
 )
-from groundwatch.replay.results import changed
 from groundwatch.replay.running import begin, work
+from groundwatch.replay.runs import changed
 from groundwatch.replay.spec import Spec
 from groundwatch.runtime.delivery import outcomes
 from groundwatch.runtime.delivery.bus import Bus, wait_acks

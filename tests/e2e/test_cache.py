@@ -17,9 +17,8 @@ from groundwatch.events import OutcomeKind, ResponseRecorded, ResponseScored
 from groundwatch.extraction.service import ExtractionService
 from groundwatch.ledger.ledger import audit
 from groundwatch.models.settings import ChatSettings
-from groundwatch.replay.results import changed, judgement
 from groundwatch.replay.running import begin
-from groundwatch.replay.runs import Run, Runs
+from groundwatch.replay.runs import Run, Runs, changed, judgement
 from groundwatch.replay.spec import Spec
 from groundwatch.replay.worker import Replayer
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing

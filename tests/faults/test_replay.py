@@ -22,8 +22,7 @@ from groundwatch.archive.cold import cold_events
 from groundwatch.events import NoAnswer, ResponseRecorded, ResponseScored
 from groundwatch.keys import home_of, response_key
 from groundwatch.ledger.ledger import Ledger, audit
-from groundwatch.replay.results import judgement
-from groundwatch.replay.runs import Run, Runs
+from groundwatch.replay.runs import Run, Runs, judgement
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, wait_acks
 from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.local.servers import find_binary, free_port

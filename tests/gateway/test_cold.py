@@ -19,7 +19,7 @@ from groundwatch.gateway.comparing import compare
 from groundwatch.gateway.intake import known_ids
 from groundwatch.gateway.live import live
 from groundwatch.ledger.ledger import Ledger, audit
-from groundwatch.replay.results import changed
+from groundwatch.replay.runs import changed
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.outcomes import read_outcomes
 from groundwatch.runtime.delivery.streams import position_of

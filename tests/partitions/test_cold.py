@@ -19,8 +19,8 @@ from groundwatch.gateway.intake import known_ids
 from groundwatch.keys import home_of, response_key
 from groundwatch.ledger.ledger import audit
 from groundwatch.ledger.proof import prove
-from groundwatch.replay.results import changed
 from groundwatch.replay.running import begin, work
+from groundwatch.replay.runs import changed
 from groundwatch.replay.spec import Spec
 from groundwatch.runtime.delivery.outcomes import read_outcomes
 from groundwatch.runtime.settings import ArchiveSettings

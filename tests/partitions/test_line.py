@@ -21,8 +21,8 @@ from groundwatch.keys import home_of, response_key
 from groundwatch.ledger.ledger import audit
 from groundwatch.ledger.proof import prove
 from groundwatch.replay.exports import begin_file, export
-from groundwatch.replay.results import changed
 from groundwatch.replay.running import begin, delete, dry_run, work
+from groundwatch.replay.runs import changed
 from groundwatch.replay.spec import Spec
 from groundwatch.runtime.delivery import homes, provisioning
 from groundwatch.runtime.delivery.outcomes import read_outcomes

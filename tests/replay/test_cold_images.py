@@ -11,7 +11,7 @@ from tests.support.llm_server import picture, running
 from groundwatch.archive.images import ImageCooling, archived_images
 from groundwatch.models.settings import ChatSettings
 from groundwatch.replay.exports import export
-from groundwatch.replay.results import judgement
+from groundwatch.replay.runs import judgement
 from groundwatch.replay.spec import Spec
 from groundwatch.runtime.settings import ArchiveSettings, CacheSettings, StageSettings
 from groundwatch.runtime.settings.gateway import IntakeSettings

@@ -20,8 +20,7 @@ from groundwatch.events import NoAnswer, ResponseRecorded
 from groundwatch.ledger.ledger import audit
 from groundwatch.replay.exports import begin_file, export, verify
 from groundwatch.replay.files import HEADER, MAGIC, ExportReader, ExportWriter, Manifest, Record, replacing
-from groundwatch.replay.results import judgement
-from groundwatch.replay.runs import Runs
+from groundwatch.replay.runs import Runs, judgement
 from groundwatch.replay.spec import Spec
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.settings import Settings

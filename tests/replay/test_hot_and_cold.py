@@ -22,8 +22,8 @@ from groundwatch.ledger.ledger import audit
 from groundwatch.replay.exports import export
 from groundwatch.replay.files import ExportReader
 from groundwatch.replay.planning import Plan
-from groundwatch.replay.results import changed, judgement
 from groundwatch.replay.running import delete, dry_run, faults, retry
+from groundwatch.replay.runs import changed, judgement
 from groundwatch.replay.spec import Spec
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.outcomes import outgoing, read_outcomes, without_score

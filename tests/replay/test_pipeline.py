@@ -16,7 +16,7 @@ from groundwatch.extraction.service import ExtractionService
 from groundwatch.protocols.base import Stage, statements, units_of
 from groundwatch.reading.graph import Fact, Reading
 from groundwatch.replay.pipeline import MOST_ATTEMPTS, Pair, Pipeline
-from groundwatch.replay.results import judgement
+from groundwatch.replay.runs import judgement
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.runtime.settings import ExtractionSettings, RetrySettings, Settings, StageSettings

@@ -15,9 +15,8 @@ from groundwatch.events import ClaimsExtracted, ClaimsVerified, Drawn, NoAnswer,
 from groundwatch.extraction.engines.base import NoopExtractionEngine
 from groundwatch.ledger.ledger import audit
 from groundwatch.replay import worker
-from groundwatch.replay.results import changed, judgement, paired
 from groundwatch.replay.running import cancel, delete, pause, resume
-from groundwatch.replay.runs import Runs
+from groundwatch.replay.runs import Runs, changed, judgement, paired
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.runtime.settings import ArchiveSettings

@@ -120,15 +120,13 @@ class SecondOpinions(StageService):
         bus: Bus,
         metrics: Metrics,
         protocols: Sequence[str],
-        clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__(SECOND_OPINION, settings, bus, metrics)
         self._protocols = [registry.get(name) for name in protocols]
         self._queues = Queues(bus)
         self._items = self._queues.items
         self._opinions = Opinions(bus)
-        self._budget = HourlyBudget(bus, settings.second_opinion.per_hour, clock)
-        self._clock = clock
+        self._budget = HourlyBudget(bus, settings.second_opinion.per_hour)
         self._ending = asyncio.Event()
         self._working = SupervisedTask(f"{SECOND_OPINION}-queues", self._work)
 
@@ -305,7 +303,7 @@ class SecondOpinions(StageService):
             outcome,
             reviewer=reviewer_of(judge),
             facts=facts,
-            given_at=self._clock(),
+            given_at=time.time(),
             judge=judge,
             queue=item.queue,
             probability=item.probability,

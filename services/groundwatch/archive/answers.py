@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial, reduce
+from importlib import resources
 from itertools import groupby
 from typing import Any
 
@@ -81,44 +82,17 @@ _LISTED = (
     *("facts", "image"),
 )
 
-_TABLE = """
-CREATE TABLE {0}.answers (file INTEGER, place BIGINT, moment BIGINT, stream BIGINT, sequence BIGINT,
-    run VARCHAR, tenant VARCHAR, model VARCHAR, version VARCHAR, protocol VARCHAR, outcome VARCHAR,
-    reason VARCHAR, id VARCHAR USING COMPRESSION 'uncompressed', partition INTEGER, tags VARCHAR, bits BIGINT,
-    pairs VARCHAR, score DOUBLE, refuted INTEGER, supported INTEGER, undecided INTEGER, badness DOUBLE,
-    doubt DOUBLE, sentence VARCHAR, facts STRUCT("text" VARCHAR, category VARCHAR, unit INTEGER)[],
-    image VARCHAR, "text" VARCHAR)
-"""
-"""`file` is 0 for what no file has yet; that alone has its `text`, in lower case."""
-
-_INSERT = f"""
-INSERT INTO {{0}}.answers
-SELECT $file, place, coalesce(epoch_us(recorded_at), epoch_us(scored_at), 0), stream, sequence,
-    run, tenant, model, version, protocol, outcome, reason,
-    response_id, coalesce(TRY_CAST(split_part(key, '-p', 2) AS INTEGER), 0),
-    $record || array_to_string(list_transform(map_entries(tags), lambda e: e.key || $field || e.value
-        || $record), ''),
-    bits, CASE WHEN bits < 0 THEN $record || array_to_string(pairs, $record) || $record ELSE '' END,
-    score, refuted, supported, len(list_filter(claims, lambda c: c.verdict = 'undecided')),
-    coalesce(-score, {NO_SCORE}),
-    coalesce(-list_min(list_transform(claims, lambda c: abs(c.probability - 0.5))), {NO_DOUBT}),
-    left(coalesce(CASE WHEN len(wrong) > 0 THEN units[wrong[1].unit + 1]."text"
-        ELSE list_filter(units, lambda u: u.label = 'descriptive')[1]."text" END, ''), {SENTENCE_LENGTH}),
-    list_transform(wrong[1:{FACTS}], lambda c: struct_pack("text" := left(c."text", {FACT_LENGTH}),
-        category := c.category, unit := c.unit)),
-    coalesce(images[1], ''),
-    CASE WHEN $file = 0 THEN lower(array_to_string(list_concat(list_transform(units, lambda u: u."text"),
-        list_transform(claims, lambda c: c."text")), chr(10))) END
-FROM (
-    SELECT *, coalesce(list_bit_or(list_transform(pairs,
-        lambda p: coalesce(map_extract(map($pairs, $bits), p)[1], {OTHERS}))), 0) AS bits
-    FROM (
-        SELECT *, list_filter(claims, lambda c: c.verdict = 'refuted') AS wrong,
-            list_distinct(list_transform(claims, lambda c: c.category || $field || c.verdict)) AS pairs
-        FROM rows
-    ))
-"""
-
+_TABLE, _INSERT = resources.files(__package__).joinpath("answers.sql").read_text("utf-8").split(";")
+_SHOWN = {
+    "no_score": NO_SCORE,
+    "no_doubt": NO_DOUBT,
+    "facts": FACTS,
+    "fact_length": FACT_LENGTH,
+    "sentence_length": SENTENCE_LENGTH,
+    "others": OTHERS,
+    "record": RECORD,
+    "field": FIELD,
+}
 
 WORDS_SECONDS = 0.06
 """How long a search waits for words to be looked for."""
@@ -274,8 +248,9 @@ class AnswerIndex:
         )
         self._duck.execute("SET parquet_metadata_cache = true")
         self._duck.execute("SET TimeZone = 'UTC'")
-        self._at = _attach(self._duck)
-        self._duck.execute(_TABLE.format(self._at))
+        # In memory too a database may be compressed.
+        self._duck.execute("ATTACH ':memory:' AS small (COMPRESS)")
+        self._duck.execute(_TABLE)
         self._writing = threading.Lock()
         self._pairs: dict[str, int] = {}
         self._numbers: dict[str, int] = {}
@@ -358,22 +333,21 @@ class AnswerIndex:
         """Let go of what the archive has, and of what is too much."""
         with self._changing() as duck:
             here = duck.execute(
-                f"SELECT stream, count(*) FROM {self._at}.answers WHERE file = 0 GROUP BY stream"
+                "SELECT stream, count(*) FROM small.answers WHERE file = 0 GROUP BY stream"
             ).fetchall()
             for stream, _ in here:
                 duck.execute(
-                    f"DELETE FROM {self._at}.answers WHERE file = 0 AND stream = ? AND sequence <= ?",
+                    "DELETE FROM small.answers WHERE file = 0 AND stream = ? AND sequence <= ?",
                     [stream, self._archived(stream)],
                 )
             if sum(number for _, number in here) > self._kept:
                 beyond = duck.execute(
-                    f"SELECT moment FROM {self._at}.answers WHERE file = 0 ORDER BY moment DESC "
+                    f"SELECT moment FROM small.answers WHERE file = 0 ORDER BY moment DESC "
                     f"LIMIT 1 OFFSET {self._kept}"
                 ).fetchall()
                 for (moment,) in beyond:
                     gone = duck.execute(
-                        f"DELETE FROM {self._at}.answers WHERE file = 0 AND moment <= ? "
-                        "RETURNING stream, sequence",
+                        "DELETE FROM small.answers WHERE file = 0 AND moment <= ? RETURNING stream, sequence",
                         [moment],
                     ).fetchall()
                     for stream, sequence in gone:
@@ -386,7 +360,7 @@ class AnswerIndex:
         """Compress what has come. Not while somebody searches: then with the next time."""
         if self._unpacked:
             with suppress(duckdb.TransactionException), self._writing:
-                self._duck.cursor().execute(f"CHECKPOINT {self._at}")
+                self._duck.cursor().execute("CHECKPOINT small")
                 self._unpacked = False
 
     def _archived(self, created: int) -> int:
@@ -422,12 +396,12 @@ class AnswerIndex:
     def forget(self, gone: Callable[[str, str], bool]) -> None:
         with self._changing() as duck:
             rows = duck.execute(
-                f"SELECT DISTINCT tenant, id, partition FROM {self._at}.answers WHERE file = 0"
+                "SELECT DISTINCT tenant, id, partition FROM small.answers WHERE file = 0"
             ).fetchall()
             for tenant, name, partition in rows:
                 if gone(response_key(tenant, name, partition), tenant):
                     duck.execute(
-                        f"DELETE FROM {self._at}.answers WHERE file = 0 AND tenant = ? AND id = ?",
+                        "DELETE FROM small.answers WHERE file = 0 AND tenant = ? AND id = ?",
                         [tenant, name],
                     )
 
@@ -446,7 +420,7 @@ class AnswerIndex:
         files = dict(self._files)
         with self._duck.cursor() as duck, _in_time(duck):
             duck.execute("BEGIN")
-            duck.execute(f"FROM {self._at}.answers LIMIT 0")
+            duck.execute("FROM small.answers LIMIT 0")
             if query.words:
                 # What is in a file now was in one of these when the transaction began.
                 places, words_to = self._words.find(query, files | self._files)
@@ -456,16 +430,15 @@ class AnswerIndex:
                 here = " AND ".join(["file = 0", *['instr("text", ?) > 0' for _ in query.words]])
                 conditions.append(
                     "(file, place) IN (SELECT (file, place) FROM places UNION ALL "
-                    f"SELECT (file, place) FROM {self._at}.answers WHERE {here})"
+                    f"SELECT (file, place) FROM small.answers WHERE {here})"
                 )
                 values += query.words
             where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
             order = ", ".join(f"{column} DESC" for column in RANKS[query.order])
             # Columns that are only listed are read of these rows alone.
-            wanted = f"SELECT rowid FROM {self._at}.answers {where} ORDER BY {order} LIMIT {most}"
+            wanted = f"SELECT rowid FROM small.answers {where} ORDER BY {order} LIMIT {most}"
             rows = duck.execute(
-                f"SELECT {', '.join(_LISTED)} FROM {self._at}.answers WHERE rowid IN ({wanted}) "
-                f"ORDER BY {order}",
+                f"SELECT {', '.join(_LISTED)} FROM small.answers WHERE rowid IN ({wanted}) ORDER BY {order}",
                 values,
             ).fetchall()
         hits, searched_to = [_hit(row) for row in rows], max(cuts, default=None)
@@ -480,7 +453,7 @@ class AnswerIndex:
         # By pairs it would take ten times as long.
         listed = ", ".join(str(hit.sequence) for hit in hits)
         sql = (
-            f"SELECT stream, sequence, file, place FROM {self._at}.answers "
+            f"SELECT stream, sequence, file, place FROM small.answers "
             f"WHERE file > 0 AND sequence IN ({listed})"
         )
         rows = self._duck.cursor().execute(sql).fetchall()
@@ -571,11 +544,11 @@ class AnswerIndex:
                             place += len(rows)
                 if gone:
                     listed = ", ".join(map(str, gone))
-                    duck.execute(f"DELETE FROM {self._at}.answers WHERE file IN ({listed})")
+                    duck.execute(f"DELETE FROM small.answers WHERE file IN ({listed})")
                 # What came from the stream until now.
                 duck.execute(
-                    f"DELETE FROM {self._at}.answers WHERE file = 0 AND (stream, sequence) IN "
-                    f"(SELECT (stream, sequence) FROM {self._at}.answers WHERE file > {self._last_number})"
+                    f"DELETE FROM small.answers WHERE file = 0 AND (stream, sequence) IN "
+                    f"(SELECT (stream, sequence) FROM small.answers WHERE file > {self._last_number})"
                 )
                 self._remove(duck, self._superseded)
         except BaseException:
@@ -602,7 +575,7 @@ class AnswerIndex:
         places = pa.array(range(place, place + len(rows)), pa.int64())
         duck.register("rows", rows.append_column("place", places))
         pairs = {"pairs": list(self._pairs), "bits": list(self._pairs.values())}
-        duck.execute(_INSERT.format(self._at), {"file": file, "record": RECORD, "field": FIELD, **pairs})
+        duck.execute(_INSERT, {"file": file, **_SHOWN, **pairs})
         duck.unregister("rows")
         self._unpacked = True
 
@@ -610,7 +583,7 @@ class AnswerIndex:
         """Outcomes, which the archive may have for a while, that others took the place of."""
         if places:
             listed = ", ".join(map(str, places))
-            duck.execute(f"DELETE FROM {self._at}.answers WHERE (stream, sequence) IN ({listed})")
+            duck.execute(f"DELETE FROM small.answers WHERE (stream, sequence) IN ({listed})")
 
     def _add_pairs(self, rows: pa.Table) -> None:
         """Give each new pair of category and verdict a bit of its own, while there are some."""
@@ -653,15 +626,6 @@ def _hit(row: Sequence[Any]) -> Hit:
     facts = tuple(HitFact(**fact) for fact in values.pop("facts") or ())
     key = response_key(values["tenant"], values["id"], values.pop("partition"))
     return Hit(**values, key=key, facts=facts)
-
-
-def _attach(duck: duckdb.DuckDBPyConnection) -> str:
-    """A database in memory that is compressed, where this version has one."""
-    try:
-        duck.execute("ATTACH ':memory:' AS small (COMPRESS)")
-    except duckdb.Error:
-        return "memory"
-    return "small"
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import heapq
 import re
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from itertools import islice
@@ -101,7 +101,7 @@ class ColdEvents:
                 gone = self._looking_again(gone, error)
             finally:
                 # In a thread of its own it may still be at work when we are cancelled.
-                await asyncio.shield(asyncio.to_thread(_close, pieces))
+                await asyncio.shield(asyncio.to_thread(pieces.close))
 
     async def last_of_each(
         self, stream: str, created: int, subjects: Sequence[str], last: int
@@ -174,7 +174,7 @@ class ColdEvents:
 
     def _pieces(
         self, stream: str, created: int, wanted: Subjects, first: int, last: int, headers_only: bool
-    ) -> Iterator[list[Read]]:
+    ) -> Generator[list[Read]]:
         for together in _overlapping(self._files(stream, created, first, last)):
             events = [
                 self._events(file, created, wanted, first, last, headers_only=headers_only)
@@ -366,12 +366,6 @@ def _events(
         rows = parquet.read_row_group(group.number, columns, use_threads=False).take(places)
         for start in range(0, len(rows), MOST):
             yield from to_reads(rows.slice(start, MOST))
-
-
-def _close(pieces: Iterator[list[Read]]) -> None:
-    close = getattr(pieces, "close", None)
-    if close is not None:
-        close()
 
 
 class Subjects:

@@ -163,18 +163,8 @@ class Events(ArchiveTable[Message]):
 
     def concerned(self, erasure: Erasure, stream: str, created: int) -> Iterator[list[Read]]:
         """The messages of this stream that an erasure would remove, file by file."""
-        data = self.snapshot().dataset()
-        if data is None:
-            return
-        of_stream = (ds.field("stream") == stream) & (ds.field("created") == created)
-        scanner = data.scanner(
-            columns=["sequence", "time", "subject", "headers", "data"],
-            filter=of_stream & concerned(erasure),
-            batch_size=self.spec.batch,
-            batch_readahead=0,
-            fragment_readahead=0,
-            use_threads=False,
-        )
-        for batch in scanner.to_batches():
+        wanted = (ds.field("stream") == stream) & (ds.field("created") == created) & concerned(erasure)
+        columns = ["sequence", "time", "subject", "headers", "data"]
+        for batch in self.snapshot().scan(columns, wanted, self.spec.batch):
             if len(batch):
                 yield to_reads(pa.Table.from_batches([batch]))

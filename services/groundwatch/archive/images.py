@@ -22,16 +22,16 @@ import msgspec
 from groundwatch.archive.place import IMAGES, SWITCHED_OFF, local_folder
 from groundwatch.errors import TransientError, UsageError
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.overwriting import overwrite, sequences_on
+from groundwatch.runtime.delivery.overwriting import overwrite
 from groundwatch.runtime.delivery.streams import Read, read_stream
 from groundwatch.runtime.delivery.unanswered import consumers_of, done_up_to, filters_of
 from groundwatch.runtime.settings import ArchiveSettings
 from groundwatch.runtime.stores import images
-from groundwatch.runtime.stores.images import ImageStore, StoredImage, images_in, stored_images, without_image
+from groundwatch.runtime.stores.images import ImageStore, StoredImage, images_in, stored_images
 from groundwatch.runtime.stores.tombstones import tombstones
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
-from groundwatch.topology import ASKED, DAY, EXTRACTED, IMAGES_BUCKET, OUTCOMES, RESPONSES, RETRY
+from groundwatch.topology import ASKED, DAY, EXTRACTED, OUTCOMES, RESPONSES, RETRY
 from groundwatch.topology.partitions import streams_of_kind
 
 if TYPE_CHECKING:
@@ -170,18 +170,8 @@ def _naming(events: Events, keys: Container[str], tenant: str) -> Iterator[tuple
     from pyarrow import compute as pc
     from pyarrow import dataset as ds
 
-    data = events.snapshot().dataset()
-    if data is None:
-        return
-    scanner = data.scanner(
-        columns=["key", "tenant", "data"],
-        filter=~pc.starts_with(ds.field("stream"), OUTCOMES),
-        batch_size=NAMING_BATCH,
-        batch_readahead=0,
-        fragment_readahead=0,
-        use_threads=False,
-    )
-    for batch in scanner.to_batches():
+    wanted = ~pc.starts_with(ds.field("stream"), OUTCOMES)
+    for batch in events.snapshot().scan(["key", "tenant", "data"], wanted, NAMING_BATCH):
         for key, owner, event in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             yield event, key in keys or (bool(tenant) and owner == tenant)
 
@@ -268,7 +258,7 @@ class ImageCooling:
         try:
             return await self._hot.load_hot(image.sha256)
         except TransientError:
-            if await self._pieces_of(image.nuid):
+            if await images.pieces_of(self._bus.js, image.nuid):
                 raise
             return b""
 
@@ -289,7 +279,7 @@ class ImageCooling:
         hot = max(self._settings.hot_days * DAY, images.GRACE_SECONDS)
         before = time.time() - hot
         if not self._swept:
-            await self._sweep(before)
+            await images.drop_orphans(self._bus.js, before)
             self._swept = True
         cooled = Cooled()
         start = 1
@@ -327,7 +317,7 @@ class ImageCooling:
         if not await overwrite(self._bus.js, images.IMAGES_STREAM, (one.sequence,)):
             return False
         # Overwritten and not purged: an erasure of it must not have to look for what is left of it here.
-        await self._drop_pieces(one.nuid)
+        await images.drop_pieces(self._bus.js, one.nuid)
         return True
 
     async def _is_archived(self, sha256: str) -> bool:
@@ -336,27 +326,6 @@ class ImageCooling:
         except DamagedImage as error:
             logger.error("archive.copy_damaged", sha256=sha256, error=str(error), meaning="it is copied anew")
             return False
-
-    async def _sweep(self, before: float) -> None:
-        """Remove pieces of no image, which whoever was killed between an image and its pieces has left."""
-        pieces = set[str]()
-        reading = read_stream(
-            self._bus.js, images.IMAGES_STREAM, subjects=(f"$O.{IMAGES_BUCKET}.C.>",), headers_only=True
-        )
-        async with aclosing(reading):
-            async for read in reading:
-                if read.time > before:
-                    break
-                pieces.add(read.subject.rpartition(".")[2])
-        for nuid in await without_image(self._bus.js, pieces):
-            await self._drop_pieces(nuid)
-
-    async def _drop_pieces(self, nuid: str) -> None:
-        await overwrite(self._bus.js, images.IMAGES_STREAM, await self._pieces_of(nuid))
-
-    async def _pieces_of(self, nuid: str) -> list[int]:
-        """Where they are in the object store's stream."""
-        return await sequences_on(self._bus.js, images.IMAGES_STREAM, f"$O.{IMAGES_BUCKET}.C.{nuid}")
 
 
 async def needed_in_work(bus: Bus, names: Set[str]) -> set[str]:

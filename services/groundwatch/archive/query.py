@@ -106,7 +106,6 @@ class Session:
         since: date | None = None,
         until: date | None = None,
         run: str = "",
-        memory: str = "",
     ) -> None:
         self._stack = ExitStack()
         scratch = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="groundwatch-query-"))
@@ -117,7 +116,6 @@ class Session:
                     "autoinstall_known_extensions": False,
                     "autoload_known_extensions": False,
                     "temp_directory": scratch,
-                    **({"memory_limit": memory} if memory else {}),
                 },
             )
         )

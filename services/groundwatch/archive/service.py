@@ -14,7 +14,7 @@ from groundwatch.archive.cooling import Cooling
 from groundwatch.archive.images import ImageCooling
 from groundwatch.archive.place import SWITCHED_OFF, local_folder, place
 from groundwatch.archive.repeats import IdIndex
-from groundwatch.archive.writer import Continuity, Memory, Writer, reason_of
+from groundwatch.archive.writer import Continuity, Memory, Shared, Writer, reason_of
 from groundwatch.errors import SettingsError
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import FAULTS, Position, Read, position_of
@@ -59,24 +59,24 @@ class ArchiveService:
         self.keeps_images = in_one_process or local_folder(settings.archive.url) is None
         """Not where others may not have the folder: there images stay in the object store alone."""
         self._continuity = Continuity(bus, self._open_events)
-        shared: dict[str, Any] = {
-            "bus": bus,
-            "settings": settings,
-            "metrics": metrics,
-            "memory": Memory(),
-            "turn": self._turn,
-            "draining": self._draining,
-            "known": self._continuity.position,
-        }
+        shared = Shared(
+            bus=bus,
+            settings=settings,
+            metrics=metrics,
+            memory=Memory(),
+            turn=self._turn,
+            draining=self._draining,
+            known=self._continuity.position,
+        )
         self._streams = [name for kind in COPIED for name in streams_of_kind(kind, bus.partitions)]
         self._writers: list[Writer[Row] | Writer[Message]] = [
-            Writer(stream, opened=self._open_outcomes, row_of=_outcome_of, **shared)
+            Writer(stream, shared, opened=self._open_outcomes, row_of=_outcome_of)
             for stream in streams_of_kind(OUTCOMES, bus.partitions)
         ]
         for stream in self._streams:
             row_of, before = partial(_message_of, stream), partial(self._before, stream)
             self._writers.append(
-                Writer(stream, opened=self._open_events, row_of=row_of, before=before, **shared)
+                Writer(stream, shared, opened=self._open_events, row_of=row_of, before=before)
             )
         self.ids = IdIndex(settings, bus, metrics, self._continuity.position)
         self._writing = [SupervisedTask("archive-writer", writer.run) for writer in self._writers]
@@ -196,26 +196,22 @@ class ArchiveService:
         if self._outcomes is None:
             from groundwatch.archive.outcomes import Archive
 
-            self._outcomes = Archive(
-                self._settings.archive.url,
-                self._settings.archive.options,
-                version_tags=self._settings.telemetry.version_tags,
-                merge_files=self._settings.archive.merge_files,
-                file_bytes=self._settings.archive.file_bytes,
-            )
+            tags = self._settings.telemetry.version_tags
+            self._outcomes = Archive(**self._place, version_tags=tags)
         return self._outcomes
 
     def _open_events(self) -> Events:
         if self._events is None:
             from groundwatch.archive.events import Events
 
-            self._events = Events(
-                self._settings.archive.url,
-                self._settings.archive.options,
-                merge_files=self._settings.archive.merge_files,
-                file_bytes=self._settings.archive.file_bytes,
-            )
+            self._events = Events(**self._place)
         return self._events
+
+    @property
+    def _place(self) -> dict[str, Any]:
+        section = self._settings.archive
+        names = ("url", "options", "merge_files", "file_bytes")
+        return {name: getattr(section, name) for name in names}
 
 
 def _outcome_of(read: Read, created: int) -> Row:

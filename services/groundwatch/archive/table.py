@@ -148,11 +148,30 @@ class Snapshot:
             self.store.check(file)
         return self.table.to_pyarrow_dataset(filesystem=self.store.files) if self.table is not None else None
 
+    def scan(self, columns: Sequence[str], wanted: pc.Expression, batch: int) -> Iterator[pa.RecordBatch]:
+        """These columns of rows that are wanted, `batch` at a time. Raises `LostFileError`."""
+        if (data := self.dataset()) is not None:
+            yield from reader(data, batch, wanted, columns)
+
     def erased_since(self, version: int) -> Iterator[ErasedRows]:
         """What the transactions after this version say must not be written any more."""
         if self.table is not None and self.version > version:
             for commit in self.table.history(self.version - version):
                 yield from msgspec.convert(commit.get("erased", []), list[ErasedRows])
+
+
+def reader(
+    data: ds.Dataset, batch: int, wanted: pc.Expression | None = None, columns: Sequence[str] | None = None
+) -> pa.RecordBatchReader:
+    """Nothing is read ahead: else memory would grow with the number of files."""
+    return data.scanner(
+        columns=columns,
+        filter=wanted,
+        batch_size=batch,
+        batch_readahead=0,
+        fragment_readahead=0,
+        use_threads=False,
+    ).to_reader()
 
 
 def key_digest(key: str) -> str:
@@ -315,14 +334,7 @@ class Change:
         )
 
     def _reader(self, data: ds.Dataset, wanted: pc.Expression | None = None) -> pa.RecordBatchReader:
-        """Nothing is read ahead: else memory would grow with the number of files."""
-        return data.scanner(
-            filter=wanted,
-            batch_size=self.base.spec.batch,
-            batch_readahead=0,
-            fragment_readahead=0,
-            use_threads=False,
-        ).to_reader()
+        return reader(data, self.base.spec.batch, wanted)
 
 
 def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -429,7 +441,6 @@ class ArchiveTable(Generic[R]):
     ) -> None:
         """`url` is the archive's. Raises `SettingsError` for an address that cannot be."""
         self.store = Store(url, options, folder=self.spec.name)
-        self._address = url
         self.url = shown_address(url)
         """The archive's address as it may be shown."""
         self._merge_files = merge_files
@@ -454,12 +465,6 @@ class ArchiveTable(Generic[R]):
                 table = DeltaTable(self.store.address, storage_options=self.store.options)
             except TableNotFoundError:
                 table = None
-                root = Store(self._address, self.store.options)
-                if DeltaTable.is_deltatable(root.address, root.options):
-                    raise UsageError(
-                        f"{root.url} holds the table of outcomes itself, as before: move _delta_log and the "
-                        f"folders day=… from there to {root.url}/outcomes"
-                    ) from None
             self.store.check_log(table.version() if table is not None else -1)
         return Snapshot(self.spec, self.store, table)
 

@@ -112,53 +112,50 @@ class Held(msgspec.Struct, Generic[R]):
     since: float = 0.0
 
 
-class Writer(Generic[R]):
-    """Writes the messages of `stream`, as `row_of` makes rows of them, into the table that `opened` gives.
+class Shared(msgspec.Struct, frozen=True, kw_only=True):
+    """What all writers have in common. `turn` lets one write at a time, `known` says where a stream stands,
+    once it is known which one it is."""
 
-    `turn` lets one write at a time.
-    """
+    bus: Bus
+    settings: Settings
+    metrics: Metrics
+    memory: Memory
+    turn: asyncio.Lock
+    draining: asyncio.Event
+    known: Callable[[str], Awaitable[Position]]
+
+
+class Writer(Generic[R]):
+    """Writes the messages of `stream`, as `row_of` makes rows of them, into the table that `opened` gives."""
 
     def __init__(
         self,
         stream: str,
+        shared: Shared,
         *,
-        bus: Bus,
-        settings: Settings,
-        metrics: Metrics,
         opened: Callable[[], ArchiveTable[R]],
         row_of: Callable[[Read, int], R],
-        memory: Memory,
-        turn: asyncio.Lock,
-        draining: asyncio.Event,
-        known: Callable[[str], Awaitable[Position]],
         before: Callable[[Sequence[R]], Awaitable[None]] | None = None,
     ) -> None:
-        """`known` says where a stream stands, once it is known which one it is. `before` is done with rows
-        before they are written; what they raise is tried again."""
+        """`before` is done with rows before they are written; what they raise is tried again."""
         self.stream = stream
         self.created = 0
         """Of which stream of that name, 0 where that is not known."""
         self.position = 0
         self.held = 0
         self.problem = ""
-        self._bus = bus
-        self._settings = settings
-        self._metrics = metrics
+        self._shared = shared
         self._opened = opened
         self._row_of = row_of
-        self._memory = memory
-        self._turn = turn
-        self._draining = draining
-        self._known = known
         self._before = before
-        self._news = memory.join(self)
+        self._news = shared.memory.join(self)
         self._arrived: deque[Read] = deque()
         self._table: ArchiveTable[R] | None = None
 
     async def run(self) -> None:
         """Read from where the table ends; begin anew when the stream turns out to be another one."""
         attempt = 0
-        while not self._draining.is_set():
+        while not self._shared.draining.is_set():
             try:
                 await self._follow()
                 attempt = 0
@@ -167,14 +164,14 @@ class Writer(Generic[R]):
                 await self._failed(error, attempt)
 
     async def _follow(self) -> None:
-        at = await position_of(self._bus.js, self.stream)
+        at = await position_of(self._shared.bus.js, self.stream)
         if at.last == 0 and self._table is None:
             # Nothing to write yet: what writing needs takes a second to load, and memory.
             self.problem = ""
-            await until_set(self._draining, 1.0)
+            await until_set(self._shared.draining, 1.0)
             return
-        at = await self._known(self.stream)
-        async with self._turn:
+        at = await self._shared.known(self.stream)
+        async with self._shared.turn:
             table = self._table = await asyncio.to_thread(self._opened)
             state = await asyncio.to_thread(table.begin)
         self.problem, self.position = "", state.position(at.created, self.stream)
@@ -195,15 +192,17 @@ class Writer(Generic[R]):
             with contextlib.suppress(asyncio.CancelledError, Exception):
                 await reader
             self._arrived.clear()
-            self._memory.free(self)
+            self._shared.memory.free(self)
 
     async def _read(self, start: int) -> None:
-        following = follow_stream(self._bus.js, self.stream, start_sequence=start, most_bytes=AHEAD_BYTES)
+        following = follow_stream(
+            self._shared.bus.js, self.stream, start_sequence=start, most_bytes=AHEAD_BYTES
+        )
         try:
             async with contextlib.aclosing(following):
                 async for batch in following:
                     for read in batch.messages:
-                        await self._memory.take(self, _size(read))
+                        await self._shared.memory.take(self, _size(read))
                         self._arrived.append(read)
                         self._news.set()
         finally:
@@ -212,25 +211,25 @@ class Writer(Generic[R]):
     async def _write(self, table: ArchiveTable[R], at: Position, reader: asyncio.Task[None]) -> None:
         """Gather and write until the service drains, the reading ends or the stream is another one."""
         held: Held[R] = Held(rows=[])
-        limits = self._settings.archive
+        limits = self._shared.settings.archive
         while self.created == at.created:
             self._news.clear()
-            if self._draining.is_set():
+            if self._shared.draining.is_set():
                 reader.cancel()
-            ending = self._draining.is_set() or reader.done()
+            ending = self._shared.draining.is_set() or reader.done()
             while self._arrived and len(held.rows) < limits.flush_rows:
                 self._take(held, self._arrived.popleft(), at)
             self.held = len(held.rows)
-            full = len(held.rows) >= limits.flush_rows or self._memory.is_wanted_of(self)
+            full = len(held.rows) >= limits.flush_rows or self._shared.memory.is_wanted_of(self)
             late = time.monotonic() - held.since >= limits.flush_seconds
             if held.position and (full or late or ending):
                 if not await self._flush(table, held, at):
                     return
-                self._memory.free(self, held.bytes)
+                self._shared.memory.free(self, held.bytes)
                 held = Held(rows=[])
                 self.held = 0
             elif ending:
-                if reader.done() and not self._draining.is_set():
+                if reader.done() and not self._shared.draining.is_set():
                     await reader
                 return
             else:
@@ -244,7 +243,7 @@ class Writer(Generic[R]):
         try:
             held.rows.append(self._row_of(read, at.created))
         except UNDECODED as error:
-            self._metrics.archive_unreadable.labels("undecodable").inc()
+            self._shared.metrics.archive_unreadable.labels("undecodable").inc()
             logger.error(
                 "archive.undecodable", subject=read.subject, sequence=read.sequence, error=str(error)
             )
@@ -254,11 +253,11 @@ class Writer(Generic[R]):
         attempt = 0
         while True:
             try:
-                if (await position_of(self._bus.js, self.stream)).created != at.created:
+                if (await position_of(self._shared.bus.js, self.stream)).created != at.created:
                     return False
                 if self._before is not None:
                     await self._before(held.rows)
-                async with self._turn:
+                async with self._shared.turn:
                     added = await asyncio.to_thread(
                         table.add,
                         held.rows,
@@ -270,27 +269,27 @@ class Writer(Generic[R]):
             except Exception as error:
                 attempt += 1
                 await self._failed(error, attempt)
-                if self._draining.is_set():
+                if self._shared.draining.is_set():
                     return False
         if self.problem:
             logger.info("archive.writes_again", stream=self.stream)
         self.problem, self.position = "", held.position
         for sequence in added.unreadable:
-            self._metrics.archive_unreadable.labels("unfit").inc()
+            self._shared.metrics.archive_unreadable.labels("unfit").inc()
             logger.error("archive.unfit", stream=self.stream, sequence=sequence)
         for kind, number in added.counts.items():
-            self._metrics.archive_rows.labels(kind).inc(number)
+            self._shared.metrics.archive_rows.labels(kind).inc(number)
         return True
 
     async def _failed(self, error: Exception, attempt: int) -> None:
         """Tell why, and wait until it is time for another attempt."""
         reason = reason_of(error)
-        self._metrics.archive_failures.labels(reason).inc()
+        self._shared.metrics.archive_failures.labels(reason).inc()
         told = " ".join((str(error) or repr(error)).split())
-        url = self._table.url if self._table is not None else shown_address(self._settings.archive.url)
+        url = self._table.url if self._table is not None else shown_address(self._shared.settings.archive.url)
         self.problem = f"cannot write to {url}: {told}"
         logger.error("archive.failed", reason=reason, url=url, stream=self.stream, error=told)
-        await until_set(self._draining, min(LONGEST_PAUSE, self._settings.retry.delay(attempt)))
+        await until_set(self._shared.draining, min(LONGEST_PAUSE, self._shared.settings.retry.delay(attempt)))
 
 
 def reason_of(error: Exception) -> str:

@@ -24,8 +24,7 @@ from groundwatch.models.repository import ServedModel
 from groundwatch.replay import exports, running
 from groundwatch.replay.files import Manifest
 from groundwatch.replay.planning import Plan
-from groundwatch.replay.results import Changed, changed
-from groundwatch.replay.runs import Run, Runs
+from groundwatch.replay.runs import Changed, Run, Runs, changed
 from groundwatch.replay.service import Board, seconds_left
 from groundwatch.replay.spec import Spec, pace
 from groundwatch.replay.worker import prefer_others

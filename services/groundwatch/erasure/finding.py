@@ -284,6 +284,11 @@ class Stores(msgspec.Struct, frozen=True, kw_only=True):
             partitions=partitions,
         )
 
+    @property
+    def tables(self) -> list[Archive | Events]:
+        """Those of the archive."""
+        return [table for table in (self.archive, self.events) if table is not None]
+
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
     """Where something of the subject is: a `store`, and what of it."""
@@ -372,13 +377,8 @@ async def archived_events(events: Events, keys: Sequence[str], tenant: str = "")
 
 async def rows_in_archive(stores: Stores, keys: Iterable[str], tenant: str) -> int:
     """How many rows the archive has of these responses, or of a tenant."""
-    tables = [table for table in (stores.archive, stores.events) if table is not None]
-    if not tables:
-        return 0
-    from groundwatch.archive.table import Erasure as Order
-
-    order = Order(keys=tuple(sorted(keys)), tenant=tenant)
-    return sum([await asyncio.to_thread(table.count_concerned, order) for table in tables])
+    counts = [await asyncio.to_thread(table.count_concerned, _order(keys, tenant)) for table in stores.tables]
+    return sum(counts)
 
 
 async def drop_from_archive(
@@ -391,21 +391,16 @@ async def drop_from_archive(
 ) -> int:
     """Remove all rows of these responses, or of a tenant, and have the archive leave out what it has yet to
     write of them; how many rows that were. The ledger has been told before: see `say_archived`."""
-    tables = [table for table in (stores.archive, stores.events) if table is not None]
-    if not tables:
+    if not stores.tables:
         return 0
-    from groundwatch.archive.table import Erasure as Order
-
     until = {}
     for stream in [name for kind in COPIED for name in streams_of_kind(kind, stores.partitions)]:
         position = await position_of(js, stream)
         until[position.created] = max(last.get(stream, 0), position.last)
-    orders = [Order(keys=tuple(sorted(keys)), until=until)]
-    if tenant:
-        # The tenant's name stays in no order: what is not archived yet is named by its keys.
-        orders.append(Order(tenant=tenant))
+    # The tenant's name stays in no order: what is not archived yet is named by its keys.
+    orders = [_order(keys, until=until), *([_order((), tenant)] if tenant else ())]
     removed = 0
-    for table in tables:
+    for table in stores.tables:
         for order in orders:
             removed += await asyncio.to_thread(table.erase, order)
     return removed
@@ -417,13 +412,11 @@ async def say_erased(
     """Tell the ledger that all goes that it has noted, with what the archive has of these responses, or of a
     tenant."""
     if stores.events is not None:
-        from groundwatch.archive.table import Erasure as Order
-
         streams = [
             name for kind in (RESPONSES, OUTCOMES) for name in streams_of_kind(kind, stores.partitions)
         ]
         created = {stream: (await position_of(js, stream)).created for stream in streams}
-        await say_archived(stores.events, ledger, Order(keys=tuple(sorted(keys)), tenant=tenant), created)
+        await say_archived(stores.events, ledger, _order(keys, tenant), created)
     await ledger.say()
 
 
@@ -460,20 +453,15 @@ async def _noted(
 
 
 def _pieces(events: Events, keys: Sequence[str], tenant: str) -> Iterator[list[Found]]:
-    from groundwatch.archive.table import Erasure as Order
     from groundwatch.archive.table import concerned
 
-    data = events.snapshot().dataset()
-    if data is None:
-        return
-    scanner = data.scanner(
-        columns=["stream", "sequence", "subject", "key", "data"],
-        filter=concerned(Order(keys=tuple(keys), tenant=tenant)),
-        batch_size=TOGETHER,
-        batch_readahead=0,
-        fragment_readahead=0,
-        use_threads=False,
-    )
-    for batch in scanner.to_batches():
+    columns = ["stream", "sequence", "subject", "key", "data"]
+    for batch in events.snapshot().scan(columns, concerned(_order(keys, tenant)), TOGETHER):
         if several := [Found(**row) for row in batch.to_pylist()]:
             yield several
+
+
+def _order(keys: Iterable[str], tenant: str = "", until: dict[int, int] | None = None) -> Order:
+    from groundwatch.archive.table import Erasure as Order
+
+    return Order(keys=tuple(sorted(keys)), tenant=tenant, until=until or {})

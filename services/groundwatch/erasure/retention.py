@@ -33,7 +33,7 @@ from groundwatch.erasure.finding import (
 from groundwatch.ledger.store import ErasureEntries
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.overwriting import overwrite
-from groundwatch.runtime.delivery.streams import Read, read_stream
+from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.runtime.services.tasks import PASSING, SupervisedTask, until_set
 from groundwatch.runtime.settings import Ages, RetentionSettings, Settings
 from groundwatch.runtime.stores import images, tombstones
@@ -214,15 +214,8 @@ async def _unnamed_images(js: JetStreamContext, before: float, stores: Stores, *
     exactly what was read here.
     """
     before = min(before, time.time() - images.GRACE_SECONDS)
-    # Pieces first: an image is known only after its pieces are stored.
-    pieces: dict[str, list[Read]] = {}
-    async for read in read_stream(
-        js, IMAGES_STREAM, subjects=(f"$O.{topology.IMAGES_BUCKET}.C.>",), headers_only=True
-    ):
-        pieces.setdefault(read.subject.rpartition(".")[2], []).append(read)
     stored = {one.sha256: one async for one in images.stored_images(js)}
-    old = {name for name, one in stored.items() if one.time <= before}
-    unnamed = await _unnamed(js, old, stores)
+    unnamed = await _unnamed(js, {name for name, one in stored.items() if one.time <= before}, stores)
     if dry_run:
         return len(unnamed)
     removed = 0
@@ -230,12 +223,8 @@ async def _unnamed_images(js: JetStreamContext, before: float, stores: Stores, *
         one = stored[name]
         if await overwrite(js, IMAGES_STREAM, (one.sequence,)):
             removed += 1
-            await overwrite(js, IMAGES_STREAM, (piece.sequence for piece in pieces.get(one.nuid, ())))
-    # Of who died between these two removals, or while storing, or was not the first to store.
-    used = {one.nuid for one in stored.values()}
-    old_pieces = {nuid: several for nuid, several in pieces.items() if several[-1].time <= before}
-    for nuid in await images.without_image(js, old_pieces.keys() - used):
-        await overwrite(js, IMAGES_STREAM, (piece.sequence for piece in old_pieces[nuid]))
+            await images.drop_pieces(js, one.nuid)
+    await images.drop_orphans(js, before)
     return removed
 
 

@@ -131,23 +131,10 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
         return f"not settled yet: {self.unsettled:,} at most of those in flight may be lost"
 
 
-OF_PARTITION = (
-    "responses",
-    "recorded",
-    "scored",
-    "unscored",
-    "declined",
-    "in_flight",
-    "lost",
-    "orphans",
-    "expired",
-    "foreign",
-    "questions",
-    "questions_lost",
-    "erased",
-    "unsettled",
-    "sealed_days",
-)
+_SHARED = ("dead_letters", "waiting_at_intake")
+OF_PARTITION = [
+    one.name for one in msgspec.structs.fields(Ledger) if one.type is int and one.name not in _SHARED
+]
 """Counts of which each partition has its own. The others are of streams and buckets that all share."""
 
 

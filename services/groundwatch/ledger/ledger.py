@@ -170,14 +170,14 @@ class Auditor:
         """Of one partition, with the state that was saved, or a new one. Raises `UsageError` when its streams
         do not exist."""
         history = History(js, cold, range(partition, partition + 1))
-        store = await LedgerStore.open(js, partition)
-        state = await store.load() if store is not None else None
         try:
+            store = await LedgerStore.open(js, partition)
             streams = {stream: await position_of(js, history.name(stream)) for stream in STREAM_OF.values()}
         except nats.js.errors.NotFoundError as error:
             raise UsageError(
                 "nothing is provisioned on this server: run groundwatch admin provision first"
             ) from error
+        state = await store.load()
         created = {stream: at.created for stream, at in streams.items()}
         made = {stream: at.made for stream, at in streams.items()}
         why = ""

@@ -3,6 +3,7 @@ each day's counts and digests are compared with the line that was kept of it."""
 
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
@@ -39,17 +40,12 @@ class DayDifference(msgspec.Struct, frozen=True, kw_only=True):
     found: dict[str, int]
 
     def describe(self) -> str:
-        changed = [name for name in self.kept | self.found if self._kept(name) != self._found(name)]
+        kept, found = Counter(self.kept), Counter(self.found)
+        changed = [name for name in self.kept | self.found if kept[name] != found[name]]
         if not changed:
             return f"{self.day}: as many as in its line, but not the same"
-        counts = (f"{name} {self._found(name):,} instead of {self._kept(name):,}" for name in changed)
+        counts = (f"{name} {found[name]:,} instead of {kept[name]:,}" for name in changed)
         return f"{self.day}: {', '.join(counts)}"
-
-    def _kept(self, name: str) -> int:
-        return self.kept.get(name, 0)
-
-    def _found(self, name: str) -> int:
-        return self.found.get(name, 0)
 
 
 class LedgerProof(msgspec.Struct, frozen=True, kw_only=True):

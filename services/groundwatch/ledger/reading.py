@@ -107,11 +107,8 @@ async def ages_of(history: History) -> Ages:
 
 
 async def stones(js: JetStreamContext) -> dict[str, Tombstone]:
-    """The tombstones by name; none on a server that was provisioned before there were any."""
-    try:
-        return {stone.name: stone async for stone in tombstones(js)}
-    except nats.js.errors.NotFoundError:
-        return {}
+    """The tombstones by name."""
+    return {stone.name: stone async for stone in tombstones(js)}
 
 
 async def holes(history: History, state: State) -> list[Gap]:

@@ -55,7 +55,7 @@ class _Head(msgspec.Struct, frozen=True):
 
 
 class LedgerStore:
-    """The bucket, on a server that has one. Everything raises what NATS raises."""
+    """The bucket. Everything raises what NATS raises."""
 
     def __init__(self, js: JetStreamContext, bucket: KeyValue, partition: int = 0) -> None:
         self._js = js
@@ -67,12 +67,9 @@ class LedgerStore:
         self._name = ""
 
     @classmethod
-    async def open(cls, js: JetStreamContext, partition: int = 0) -> "LedgerStore | None":
-        """Of one partition. None on a server that was provisioned before there was one."""
-        try:
-            return cls(js, await js.key_value(LEDGER_BUCKET), partition)
-        except nats.js.errors.NotFoundError:
-            return None
+    async def open(cls, js: JetStreamContext, partition: int = 0) -> "LedgerStore":
+        """Of one partition."""
+        return cls(js, await js.key_value(LEDGER_BUCKET), partition)
 
     async def load(self) -> State | str | None:
         """The last state saved; None before there was one, or why it cannot be used."""
@@ -202,8 +199,6 @@ class _Entries:
 
     async def start(self) -> None:
         store = await LedgerStore.open(self._js, self._partition)
-        if store is None:
-            return
         for name, entries in (await store.erased()).items():
             if name.startswith(f"{store.erasure}.{self._name}.") and not entries.done:
                 self._open[name] = entries
@@ -269,16 +264,14 @@ class _Entries:
 
     async def _write(self, pairs: Sequence[ErasedPair], others: Sequence[int] = ()) -> None:
         store = await LedgerStore.open(self._js, self._partition)
-        if store is None:
-            return
         entries = ErasedPairs(tuple(pairs), others=tuple(others))
         name = f"{store.erasure}.{self._name}.{secrets.token_hex(8)}"
         await store.say(name, entries)
         self._open[name] = entries
 
     async def finish(self) -> None:
-        store = await LedgerStore.open(self._js, self._partition) if self._open else None
-        if store is not None:
+        if self._open:
+            store = await LedgerStore.open(self._js, self._partition)
             for name, entries in self._open.items():
                 await store.say(name, msgspec.structs.replace(entries, done=True))
         self._open.clear()

@@ -24,8 +24,8 @@ from groundwatch.ledger.store import ErasureEntries
 from groundwatch.protocols.base import Stage
 from groundwatch.replay.pipeline import Pipeline
 from groundwatch.replay.planning import Plan, Stretch, find_stretch, plan
-from groundwatch.replay.results import AT_ONCE, look_up
 from groundwatch.replay.runs import (
+    AT_ONCE,
     Counts,
     Run,
     RunGone,
@@ -33,6 +33,7 @@ from groundwatch.replay.runs import (
     Status,
     exists,
     judged_by,
+    look_up,
     new_run,
     over_budget,
 )

@@ -22,12 +22,11 @@ from groundwatch.events import DEAD_LETTER
 from groundwatch.gateway.replays import OVER, Replay, Wanted
 from groundwatch.replay import running
 from groundwatch.replay.planning import joined
-from groundwatch.replay.results import changed
-from groundwatch.replay.runs import DECODER, Run, Runs
+from groundwatch.replay.runs import DECODER, Run, Runs, changed
 from groundwatch.replay.spec import Spec
 from groundwatch.replay.worker import Replayer, prefer_others
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.streams import FAULTS, read_stream
+from groundwatch.runtime.delivery.streams import FAULTS
 from groundwatch.runtime.services.tasks import SupervisedTask, until_set
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.settings.reading import (
@@ -36,6 +35,7 @@ from groundwatch.runtime.settings.reading import (
     as_variables,
     with_judge,
 )
+from groundwatch.runtime.stores.buckets import Bucket
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics, ReplayMetrics
 from groundwatch.topology import OUTCOMES, REPLAY, RUNS_BUCKET
@@ -224,12 +224,9 @@ class ReplayManager:
     async def list(self) -> Sequence[Replay]:
         """Every run, the newest first."""
         bus = await self._connected()
-        try:
-            if self._board is None or self._board.bus is not bus:
-                self._board = Board(bus)
-            return [replay_of(run) for run in await self._board.look()]
-        except FAULTS as error:
-            raise TransientError(f"cannot read the runs: {error!r}") from error
+        if self._board is None or self._board.bus is not bus:
+            self._board = Board(bus)
+        return [replay_of(run) for run in await self._board.look()]
 
     async def pause(self, run: str) -> Replay:
         """Whoever works at it finishes what is in hand."""
@@ -335,8 +332,6 @@ def replay_of(run: Run) -> Replay:
     )
 
 
-STREAM = f"KV_{RUNS_BUCKET}"
-
 ENDED_SECONDS = 120.0
 """How long a run that is over still has series of its own, so that its last numbers are scraped."""
 
@@ -371,32 +366,28 @@ class Board:
 
     def __init__(self, bus: Bus) -> None:
         self.bus = bus
-        self._stream: object = None
-        self._last = 0
+        self._bucket = Bucket(bus, RUNS_BUCKET)
+        self._position = (0, 0)
         self._runs: dict[str, Run] = {}
 
     async def look(self) -> list[Run]:
-        """Every run, the newest first. Raises what NATS raises."""
-        info = await self.bus.js.stream_info(STREAM)
-        if self._stream != info.created:
-            self._stream, self._last, self._runs = info.created, 0, {}
-        if info.state.last_seq > self._last:
-            filters = (f"$KV.{RUNS_BUCKET}.>",)
-            reading = read_stream(self.bus.js, STREAM, subjects=filters, start_sequence=self._last + 1)
-            async for read in reading:
-                self._note(read.subject.rpartition(".")[2], read.headers, read.data)
-                self._last = read.sequence
+        """Every run, the newest first. Raises `Unavailable`."""
+        (created, last), (begun, before) = await self._bucket.position(), self._position
+        if created != begun:
+            self._runs, before = {}, 0
+        if last > before:
+            async for document in self._bucket.read(">", before):
+                self._note(document.key, document.data)
+        self._position = created, last
         return sorted(self._runs.values(), key=lambda run: -run.created_at)
 
-    def _note(self, name: str, headers: dict[str, str], data: bytes) -> None:
-        if headers.get("KV-Operation"):
-            self._runs.pop(name, None)
-            return
+    def _note(self, name: str, data: bytes) -> None:
+        """What a run is now; there are no bytes of one that was removed."""
+        self._runs.pop(name, None)
         try:
-            self._runs[name] = DECODER.decode(data)
+            self._runs |= {name: DECODER.decode(data)} if data else {}
         except UNDECODED as error:
             logger.warning("replay.unreadable", run=name, error=str(error))
-            self._runs.pop(name, None)
 
 
 def show(runs: list[Run], metrics: ReplayMetrics, now: float) -> None:
@@ -454,7 +445,7 @@ class RunGauges(SupervisedTask):
         """Why nothing could be seen the last time; empty where it could."""
 
     async def look(self) -> None:
-        """Once. Raises what NATS raises."""
+        """Once. Raises `Unavailable`."""
         runs = await self._board.look()
         show(runs, self._metrics, time.time())
         self._then(runs)

@@ -19,8 +19,7 @@ from groundwatch.events import (
 )
 from groundwatch.protocols.base import Stage
 from groundwatch.replay.pipeline import Pair, Pipeline
-from groundwatch.replay.results import AT_ONCE, look_up
-from groundwatch.replay.runs import Counts, Run
+from groundwatch.replay.runs import AT_ONCE, Counts, Run, look_up
 from groundwatch.replay.spec import Selection, Spec
 from groundwatch.runtime.delivery.bus import Bus, Outgoing, Receipt, Stored, wait_acks
 from groundwatch.runtime.delivery.outcomes import dead, outgoing, response_of

@@ -169,19 +169,12 @@ def verdicts(units: Sequence[Sequence[int]]) -> Verdicts:
     )
 
 
-def share_bins(values: Sequence[float], bins: int = 20) -> list[int]:
-    """How many values lie in each of `bins` equal parts of [-1, 1], and in the middle exactly 0 by itself.
-
-    The list has `bins` + 1 places; that of unchanged ones is in the middle. `bins` is even.
-    """
-    half = bins // 2
-    found = [0] * (bins + 1)
+def share_bins(values: Sequence[float]) -> list[int]:
+    """How many values lie in each tenth of 1 below and above 0, and in the middle exactly 0 by itself."""
+    found = [0] * 21
     for value in values:
-        if not value:
-            found[half] += 1
-            continue
-        step = min(half, max(1, math.ceil(round(abs(value) * half, 9))))
-        found[half + step if value > 0 else half - step] += 1
+        step = min(10, max(1, math.ceil(round(abs(value) * 10, 9)))) if value else 0
+        found[10 + step if value > 0 else 10 - step] += 1
     return found
 
 

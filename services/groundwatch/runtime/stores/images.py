@@ -21,6 +21,7 @@ from nats.js.api import RawStreamMsg
 from nats.js.object_store import ObjectStore
 
 from groundwatch.errors import TransientError
+from groundwatch.runtime.delivery.overwriting import overwrite, sequences_on
 from groundwatch.runtime.delivery.publisher import WRONG_LAST_SEQUENCE
 from groundwatch.runtime.delivery.streams import FAULTS, read_stream
 from groundwatch.runtime.settings.gateway import IntakeSettings
@@ -112,6 +113,27 @@ async def without_image(js: JetStreamContext, nuids: Iterable[str]) -> set[str]:
         if left:
             left -= {one.nuid async for one in stored_images(js)}
     return left
+
+
+async def pieces_of(js: JetStreamContext, nuid: str) -> list[int]:
+    """Where the pieces of an image are in the object store's stream."""
+    return await sequences_on(js, IMAGES_STREAM, f"$O.{IMAGES_BUCKET}.C.{nuid}")
+
+
+async def drop_pieces(js: JetStreamContext, nuid: str) -> None:
+    await overwrite(js, IMAGES_STREAM, await pieces_of(js, nuid))
+
+
+async def drop_orphans(js: JetStreamContext, before: float) -> None:
+    """Remove pieces of no image that were stored before then: those of who was killed between an image and
+    its pieces, or was not the first to store it."""
+    latest: dict[str, float] = {}
+    reading = read_stream(js, IMAGES_STREAM, subjects=(f"$O.{IMAGES_BUCKET}.C.>",), headers_only=True)
+    async with contextlib.aclosing(reading):
+        async for read in reading:
+            latest[read.subject.rpartition(".")[2]] = read.time
+    for nuid in await without_image(js, [nuid for nuid, at in latest.items() if at <= before]):
+        await drop_pieces(js, nuid)
 
 
 def _stored(said: bytes, sequence: int, at: float) -> StoredImage | None:
