@@ -1,4 +1,4 @@
--- What finds and lists an outcome. `file` is 0 for what no file has yet; that alone has its `text`, in lower case.
+-- What finds and lists an outcome. `file` is 0 for what no file has yet, which alone has its `text`, in lower case.
 CREATE TABLE small.answers (file INTEGER, place BIGINT, moment BIGINT, stream BIGINT, sequence BIGINT,
     run VARCHAR, tenant VARCHAR, model VARCHAR, version VARCHAR, protocol VARCHAR, outcome VARCHAR,
     reason VARCHAR, id VARCHAR USING COMPRESSION 'uncompressed', partition INTEGER, tags VARCHAR, bits BIGINT,
