@@ -23,9 +23,9 @@ from groundwatch.ledger.counting import Counting, Ledger, oldest_time, positions
 from groundwatch.ledger.reading import STREAM_OF, Reading, ages_of, dated, holes, last_sequences
 from groundwatch.ledger.state import OUTCOME, RECORDED, ErasedPairs, State
 from groundwatch.ledger.store import LedgerStore
+from groundwatch.replay.pipeline import Choosing
 from groundwatch.replay.planning import Stretch
 from groundwatch.replay.runs import Counts, Run, Runs
-from groundwatch.replay.writing import Choosing
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.history import Cold, History
 from groundwatch.runtime.delivery.streams import Position, position_of

@@ -17,12 +17,11 @@ from groundwatch.keys import home_of, in_partition, partition_of
 from groundwatch.protocols.base import Stage
 from groundwatch.records import Limits
 from groundwatch.replay.files import ExportReader, ExportWriter, Manifest, Record, replacing
-from groundwatch.replay.pipeline import Pipeline
+from groundwatch.replay.pipeline import Choosing, Pipeline
 from groundwatch.replay.planning import Stretch, find_stretch, plan
 from groundwatch.replay.running import nothing_there, run_over
 from groundwatch.replay.runs import Run, Runs, new_run
 from groundwatch.replay.spec import START, Spec
-from groundwatch.replay.writing import Choosing
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, wait_acks
 from groundwatch.runtime.delivery.history import History
 from groundwatch.runtime.delivery.outcomes import check_recorded, limits

@@ -22,8 +22,8 @@ from groundwatch.events import (
     Usage,
 )
 from groundwatch.protocols.base import Stage
+from groundwatch.replay.pipeline import Choosing, Item
 from groundwatch.replay.spec import Spec
-from groundwatch.replay.writing import Choosing, Item
 from groundwatch.runtime.delivery.history import History, JoinedHistory, last_before
 from groundwatch.runtime.delivery.streams import SKIPPED, position_of
 from groundwatch.times import shown_moment

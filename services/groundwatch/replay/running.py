@@ -22,7 +22,7 @@ from groundwatch.events import REPLACEABLE, Usage
 from groundwatch.keys import digest, partition_of
 from groundwatch.ledger.store import ErasureEntries
 from groundwatch.protocols.base import Stage
-from groundwatch.replay.pipeline import Pipeline
+from groundwatch.replay.pipeline import Choosing, Item, Pipeline
 from groundwatch.replay.planning import Plan, Stretch, find_stretch, plan
 from groundwatch.replay.runs import (
     AT_ONCE,
@@ -39,7 +39,6 @@ from groundwatch.replay.runs import (
 )
 from groundwatch.replay.spec import Spec
 from groundwatch.replay.worker import Replayer
-from groundwatch.replay.writing import Choosing, Item
 from groundwatch.runtime.delivery.bus import Bus, Stored
 from groundwatch.runtime.delivery.history import History
 from groundwatch.runtime.delivery.outcomes import outgoing, replace_dead

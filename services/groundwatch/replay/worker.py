@@ -19,7 +19,7 @@ import msgspec
 import nats.js.errors
 
 from groundwatch.errors import TransientError
-from groundwatch.replay.pipeline import Pipeline
+from groundwatch.replay.pipeline import Choosing, Chosen, Pipeline, Writer
 from groundwatch.replay.planning import Stretch
 from groundwatch.replay.runs import (
     Counts,
@@ -34,7 +34,6 @@ from groundwatch.replay.runs import (
     take,
     this_worker,
 )
-from groundwatch.replay.writing import Choosing, Chosen, Writer
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import FAULTS, MOST, Read
 from groundwatch.runtime.services.tasks import SupervisedTask, until_set
