@@ -55,15 +55,6 @@ def test_rows_go_in_once(open_archive: Opener):
     assert open_archive().snapshot().position(STREAM) == 29
 
 
-def test_a_table_where_it_was_before_is_told(tmp_path: Path):
-    folder = tmp_path / "archive"
-    Archive(str(folder)).add(rows(1, 3), created=STREAM, position=2)
-    for part in list((folder / OUTCOMES).iterdir()):
-        part.rename(folder / part.name)
-    with pytest.raises(UsageError, match=r"move _delta_log and the folders day=… from there to .*/outcomes"):
-        Archive(str(folder)).snapshot()
-
-
 def test_another_engine_reads_it(tmp_path: Path):
     """Polars has a reader of its own."""
     archive = Archive(str(tmp_path / "archive"), merge_files=2)
