@@ -108,6 +108,7 @@ LABELS = shared(
         "propertyNames": {"not": {"pattern": r"^(app\.kubernetes\.io|helm\.sh)/"}},
     },
 )
+CONTAINERS = shared("containers", listed({"type": "object", "required": ["name", "image"]}))
 SPREADS = shared(
     "spreads", listed({"type": "object", "required": ["maxSkew", "topologyKey", "whenUnsatisfiable"]})
 )
@@ -129,6 +130,8 @@ INSIDE = {
     "envFrom": ENVIRONMENT_FROM,
     "volumes": VOLUMES,
     "volumeMounts": MOUNTS,
+    "initContainers": CONTAINERS,
+    "containers": CONTAINERS,
     **PLACEMENT,
 }
 """And what its process is given."""

@@ -12,6 +12,7 @@ import json
 from schema_parts import (
     ACCESS,
     ANY_OBJECT,
+    CONTAINERS,
     CRON,
     DEFINITIONS,
     DNS_NAME,
@@ -23,6 +24,7 @@ from schema_parts import (
     IMAGE,
     INGRESS,
     INSIDE,
+    LABELS,
     MOUNTS,
     NAMESPACE,
     OPTIONAL_SIZE,
@@ -87,6 +89,7 @@ def values_schema() -> Schema:
                         {
                             "type": text(enum=["ClusterIP", "NodePort", "LoadBalancer"]),
                             "port": PORT,
+                            "loadBalancerSourceRanges": listed(text(r"^[0-9a-fA-F.:]+/[0-9]{1,3}$")),
                             "annotations": STRINGS,
                         }
                     ),
@@ -96,6 +99,8 @@ def values_schema() -> Schema:
                             "minReplicas": whole(1, 1000),
                             "maxReplicas": whole(1, 1000),
                             "cpuUtilization": whole(1, 100),
+                            "memoryUtilization": whole(0, 100),
+                            "behavior": ANY_OBJECT,
                         }
                     ),
                     "drainSeconds": whole(0, 300),
@@ -113,7 +118,18 @@ def values_schema() -> Schema:
                             "grpcRoute": closed(ROUTE),
                         }
                     ),
-                    "ingress": closed({**INGRESS, "path": text("^/")}),
+                    "ingress": closed(
+                        {
+                            **INGRESS,
+                            "path": text("^/"),
+                            "extraHosts": listed(
+                                closed(
+                                    {"host": {**DNS_NAME, "minLength": 1}, "paths": listed(text("^/"))},
+                                    required=("host",),
+                                )
+                            ),
+                        }
+                    ),
                     "httpRoute": closed({**ROUTE, "path": text("^/")}),
                     **INSIDE,
                 }
@@ -123,7 +139,15 @@ def values_schema() -> Schema:
                     "enabled": FLAG,
                     "image": IMAGE,
                     "resources": RESOURCES,
-                    "storage": closed({"size": SIZE, "className": text(), "accessMode": ACCESS}),
+                    "storage": closed(
+                        {
+                            "size": SIZE,
+                            "className": text(),
+                            "accessMode": ACCESS,
+                            "existingClaim": DNS_NAME,
+                            "annotations": STRINGS,
+                        }
+                    ),
                     **INSIDE,
                 }
             ),
@@ -211,6 +235,10 @@ def values_schema() -> Schema:
             "extraEnvFrom": ENVIRONMENT_FROM,
             "extraVolumes": VOLUMES,
             "extraVolumeMounts": MOUNTS,
+            "extraInitContainers": CONTAINERS,
+            "extraContainers": CONTAINERS,
+            "extraManifests": listed({"type": ["object", "string"]}),
+            "commonLabels": LABELS,
             "caBundle": closed(
                 {"configMap": DNS_NAME, "secret": DNS_NAME, "key": SECRET_KEY["properties"]["key"]}
             ),
@@ -240,6 +268,8 @@ def values_schema() -> Schema:
                             "interval": text("^[0-9]+(s|m)$"),
                             "labels": STRINGS,
                             "cluster": text(),
+                            "relabelings": listed(ANY_OBJECT),
+                            "metricRelabelings": listed(ANY_OBJECT),
                         }
                     ),
                     "prometheusRule": closed({"enabled": FLAG, "labels": STRINGS}),
@@ -315,15 +345,36 @@ def nats() -> Schema:
             ),
             "replicas": {"enum": [1, 3, 5]},
             "image": IMAGE,
-            "storage": closed({"size": SIZE, "className": text()}),
-            "jetstream": closed({"maxFileStore": OPTIONAL_SIZE, "maxMemoryStore": OPTIONAL_SIZE}),
+            "storage": closed({"size": SIZE, "className": text(), "annotations": STRINGS}),
+            "jetstream": closed(
+                {
+                    "maxFileStore": OPTIONAL_SIZE,
+                    "maxMemoryStore": OPTIONAL_SIZE,
+                    "encryption": closed(
+                        {
+                            "secret": DNS_NAME,
+                            "key": SECRET_KEY["properties"]["key"],
+                            "cipher": text(enum=["aes", "chacha"]),
+                        }
+                    ),
+                }
+            ),
+            "extraConfig": text(),
             "rebuildRate": SIZE,
             **IDENTITY,
             "sync": text("^(always|[1-9][0-9]*(ms|s|m))$"),
             "maxPayload": whole(65_536, 67_108_864),
             "zoneSpread": SPREAD,
             "resources": RESOURCES,
-            "tls": closed({"secret": DNS_NAME, "verifyClients": FLAG}),
+            "tls": closed(
+                {
+                    "secret": DNS_NAME,
+                    "certManager": closed(
+                        {"issuer": DNS_NAME, "kind": text(enum=["Issuer", "ClusterIssuer"])}
+                    ),
+                    "verifyClients": FLAG,
+                }
+            ),
             "auth": closed(
                 {
                     "enabled": FLAG,

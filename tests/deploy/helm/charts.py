@@ -51,6 +51,20 @@ AUTH = {
         )
     },
 }
+OWN_CONTAINER: Object = {
+    "image": "registry.example/site:1",
+    "imagePullPolicy": "IfNotPresent",
+    "resources": {
+        "requests": {"cpu": "5m", "memory": "8Mi"},
+        "limits": {"cpu": "100m", "memory": "32Mi"},
+    },
+    "securityContext": {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "runAsNonRoot": True,
+        "capabilities": {"drop": ["ALL"]},
+    },
+}
 CASES: dict[str, tuple[tuple[str, ...], Object]] = {
     "default": ((), LLM),
     "small": (("small",), LLM),
@@ -201,6 +215,57 @@ CASES: dict[str, tuple[tuple[str, ...], Object]] = {
                         "ports": [{"port": 80, "protocol": "TCP"}],
                     }
                 ],
+            },
+        },
+    ),
+    "site": (
+        (),
+        {
+            **LLM,
+            "commonLabels": {"team": "watch"},
+            "extraInitContainers": [{"name": "before", **OWN_CONTAINER}],
+            "extraContainers": [{"name": "beside", **OWN_CONTAINER}],
+            "extraManifests": [
+                {
+                    "apiVersion": "v1",
+                    "kind": "ConfigMap",
+                    "metadata": {"name": "{{ .Release.Name }}-own"},
+                    "data": {"a": "b"},
+                },
+                "apiVersion: v1\nkind: ConfigMap\n"
+                'metadata: {name: {{ include "groundwatch.fullname" . }}-text}\n',
+            ],
+            "stages": {"scoring": {"initContainers": [{"name": "own", **OWN_CONTAINER}]}},
+            "gateway": {
+                "tokensSecret": "tokens",
+                "autoscaling": {
+                    "enabled": True,
+                    "memoryUtilization": 80,
+                    "behavior": {"scaleDown": {"stabilizationWindowSeconds": 600}},
+                },
+                "service": {"type": "LoadBalancer", "loadBalancerSourceRanges": ["203.0.113.0/24"]},
+                "ingress": {
+                    "enabled": True,
+                    "host": "a.example",
+                    "tlsSecret": "tls",
+                    "extraHosts": [{"host": "b.example", "paths": ["/", "/v1"]}, {"host": "c.example"}],
+                },
+            },
+            "archive": {"enabled": True, "storage": {"existingClaim": "mine"}},
+            "nats": {
+                "storage": {"annotations": {"backup": "daily"}},
+                "jetstream": {"encryption": {"secret": "disk"}},
+                "tls": {"secret": "gw-nats-tls", "certManager": {"issuer": "authority"}},
+                "auth": {"caSecret": "gw-nats-tls"},
+                "extraConfig": "max_connections: 500\n",
+            },
+            "monitoring": {
+                "podMonitor": {
+                    "enabled": True,
+                    "cluster": "c1",
+                    "relabelings": [{"targetLabel": "region", "replacement": "eu"}],
+                    "metricRelabelings": [{"action": "drop", "sourceLabels": ["le"], "regex": "0.1"}],
+                }
             },
         },
     ),

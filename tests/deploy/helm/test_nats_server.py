@@ -153,6 +153,49 @@ def test_new_users_and_certificates_reach_a_server_that_runs(tmp_path: Path) -> 
             server.terminate()
 
 
+def test_with_a_key_nothing_is_on_the_volume_in_the_clear(tmp_path: Path) -> None:
+    """The very configuration, with other paths and without TLS."""
+    objects = rendered("site")
+    container = named(objects, "StatefulSet", "nats")["spec"]["template"]["spec"]["containers"][0]
+    (source,) = (one["valueFrom"] for one in container["env"] if one["name"] == "JETSTREAM_KEY")
+    assert source == {"secretKeyRef": {"name": "disk", "key": "key"}}
+    text = named(objects, "ConfigMap", "nats-config")["data"]["nats.conf"]
+    assert "max_connections: 500" in text
+    text = re.sub(r"^tls \{.*?^\}", "", text, flags=re.MULTILINE | re.DOTALL)
+    port = free_port()
+    paths = {'"/data"': f'"{tmp_path}/data"', "/tmp/nats.pid": str(tmp_path / "pid")}
+    paths |= {"0.0.0.0:8222": f"127.0.0.1:{free_port()}", "0.0.0.0:4222": f"127.0.0.1:{port}"}
+    for inside, outside in paths.items():
+        text = text.replace(inside, outside)
+    (config := tmp_path / "nats.conf").write_text(text)
+
+    def messages(key: str, *new: bytes) -> int:
+        """How many a server with this key has, after these came."""
+
+        async def ask() -> int:
+            client = await nats.connect(f"nats://127.0.0.1:{port}", max_reconnect_attempts=60)
+            stream = client.jetstream()
+            for data in new:
+                await stream.add_stream(name="S", subjects=["s"])
+                await stream.publish("s", data)
+            found = await stream.streams_info()
+            await client.close()
+            return sum(one.state.messages for one in found)
+
+        environment = {**os.environ, "POD_NAME": "gw-groundwatch-nats-0", "JETSTREAM_KEY": key}
+        with subprocess.Popen([find_binary(), "--config", str(config)], env=environment) as server:
+            try:
+                return asyncio.run(ask())
+            finally:
+                server.terminate()
+
+    assert messages("k" * 32, b"what-an-answer-said") == 1
+    written = [path.read_bytes() for path in (tmp_path / "data").rglob("*") if path.is_file()]
+    assert sum(map(len, written)) > 0 and not any(b"what-an-answer-said" in one for one in written)
+    # With another key it begins as if there was nothing, and with the right one all is there again.
+    assert [messages("o" * 32), messages("k" * 32)] == [0, 1]
+
+
 def test_a_volume_of_a_single_server_is_refused_in_a_cluster(tmp_path: Path) -> None:
     """The very script, over what real servers wrote."""
     one, three = (named(rendered(case), "StatefulSet", "nats")["spec"] for case in ("default", "production"))

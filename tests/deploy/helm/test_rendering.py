@@ -142,7 +142,7 @@ def test_nats_takes_its_configuration(case: str, tmp_path: Path) -> None:
     path.write_text(config.replace("/etc/nats-tls", str(tmp_path)))
     done = subprocess.run(
         [find_binary(), "-t", "-c", str(path)],
-        env={"POD_NAME": "gw-groundwatch-nats-0"},
+        env={"POD_NAME": "gw-groundwatch-nats-0", "JETSTREAM_KEY": "k" * 32},
         capture_output=True,
         text=True,
         check=False,

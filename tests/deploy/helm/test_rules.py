@@ -89,7 +89,8 @@ def test_probes_ask_ports_that_there_are(case: str) -> None:
     for name, pod in pods(rendered(case)):
         if pod.get("kind") == "Pod" or name.startswith("Job ") or name.endswith("-toolbox"):
             continue
-        (container,) = (one for one in pod["spec"]["containers"] if one["name"] != "reloader")
+        own = {"reloader", "beside"}
+        (container,) = (one for one in pod["spec"]["containers"] if one["name"] not in own)
         ports = {port["name"]: port["containerPort"] for port in container["ports"]}
         assert len(set(ports.values())) == len(ports)
         for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
@@ -158,7 +159,7 @@ def test_mounts_and_references_are_there(case: str) -> None:
         assert mounted == volumes, name
         for volume in pod["spec"].get("volumes", ()):
             assert volume.get("configMap", {}).get("name", "") in {"", "site", "trusted", *maps}
-            assert volume.get("persistentVolumeClaim", {}).get("claimName", "") in {"", *claims}
+            assert volume.get("persistentVolumeClaim", {}).get("claimName", "") in {"", "mine", *claims}
 
 
 @every_case

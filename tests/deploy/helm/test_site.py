@@ -149,6 +149,83 @@ def test_gateways_scale_by_their_processors_and_stop_when_nobody_sends(tmp_path:
     assert spec["terminationGracePeriodSeconds"] >= delay + DRAIN_SECONDS + 10
 
 
+def test_what_a_site_brings_itself_is_there() -> None:
+    objects = rendered("site")
+    own = {one["metadata"]["name"]: one for one in of_kind(objects, "ConfigMap")}
+    assert own["gw-own"]["data"] == {"a": "b"} and "gw-groundwatch-text" in own
+    made = [one for one in objects if one["metadata"]["name"] not in ("gw-own", "gw-groundwatch-text")]
+    assert {one["metadata"]["labels"]["team"] for one in made} == {"watch"}
+    for name, pod in pods(objects):
+        # A selector never changes: only what is new has the label.
+        assert pod["metadata"]["labels"]["team"] == "watch"
+        before = [one["name"] for one in pod["spec"].get("initContainers", [])]
+        beside = [one["name"] for one in pod["spec"]["containers"]]
+        groundwatch = owner(name) != "nats"
+        assert ("before" in before) == groundwatch, name
+        assert ("own" in before) == (owner(name) == "scoring")
+        # A Job would never end beside one that does not.
+        job = name.startswith(("Job", "CronJob")) or pod.get("kind") == "Pod"
+        assert ("beside" in beside) == (groundwatch and not job), name
+    for one in of_kind(objects, "Deployment"):
+        assert "team" not in one["spec"]["selector"]["matchLabels"]
+
+
+def test_a_rollout_has_failed_only_when_its_pods_have() -> None:
+    for case in ("site", "production-gpu"):
+        for one in of_kind(rendered(case), "Deployment"):
+            for container in one["spec"]["template"]["spec"]["containers"]:
+                probe = container.get("startupProbe")
+                if probe is not None:
+                    longest = probe["periodSeconds"] * probe["failureThreshold"]
+                    assert one["spec"]["progressDeadlineSeconds"] > longest, one["metadata"]["name"]
+
+
+def test_doors_of_a_site() -> None:
+    objects = rendered("site")
+    assert named(objects, "Service", "gateway")["spec"]["loadBalancerSourceRanges"] == ["203.0.113.0/24"]
+    ingress = named(objects, "Ingress", "gateway")["spec"]
+    assert ingress["tls"] == [{"secretName": "tls", "hosts": ["a.example", "b.example", "c.example"]}]
+    paths = {rule["host"]: [path["path"] for path in rule["http"]["paths"]] for rule in ingress["rules"]}
+    assert paths == {"a.example": ["/"], "b.example": ["/", "/v1"], "c.example": ["/"]}
+    scaler = named(objects, "HorizontalPodAutoscaler", "gateway")["spec"]
+    used = {
+        one["resource"]["name"]: one["resource"]["target"]["averageUtilization"] for one in scaler["metrics"]
+    }
+    assert used == {"cpu": 60, "memory": 80}
+    assert scaler["behavior"] == {"scaleDown": {"stabilizationWindowSeconds": 600}}
+    (monitor,) = of_kind(objects, "PodMonitor")
+    for port in monitor["spec"]["podMetricsEndpoints"]:
+        assert [one["targetLabel"] for one in port["relabelings"]] == ["cluster", "region"]
+        assert [one["action"] for one in port["metricRelabelings"]] == ["drop"]
+
+
+def test_storage_of_a_site() -> None:
+    objects = rendered("site")
+    archive = named(objects, "StatefulSet", "archive")["spec"]
+    assert "volumeClaimTemplates" not in archive
+    for kind, name in (("StatefulSet", "archive"), ("Deployment", "toolbox")):
+        volumes = named(objects, kind, name)["spec"]["template"]["spec"]["volumes"]
+        claims = [
+            one["persistentVolumeClaim"]["claimName"] for one in volumes if "persistentVolumeClaim" in one
+        ]
+        assert claims == ["mine"]
+    (claim,) = named(objects, "StatefulSet", "nats")["spec"]["volumeClaimTemplates"]
+    assert claim["metadata"]["annotations"] == {"backup": "daily"}
+
+
+def test_cert_manager_writes_the_secret_that_the_servers_show() -> None:
+    objects = rendered("site")
+    certificate = named(objects, "Certificate", "nats")["spec"]
+    assert certificate["issuerRef"] == {"group": "cert-manager.io", "kind": "Issuer", "name": "authority"}
+    volumes = named(objects, "StatefulSet", "nats")["spec"]["template"]["spec"]["volumes"]
+    shown = {one["secret"]["secretName"] for one in volumes if "secret" in one}
+    assert shown == {certificate["secretName"]}
+    host = f"gw-groundwatch-nats.{NAMESPACE}.svc"
+    assert certificate["dnsNames"] == [host, f"*.gw-groundwatch-nats-headless.{NAMESPACE}.svc"]
+    settings = named(objects, "ConfigMap", "settings")["data"]["groundwatch.toml"]
+    assert f"tls://{host}:4222" in settings
+
+
 def test_the_toolbox_is_the_operator() -> None:
     objects = rendered("auth")
     spec = named(objects, "Deployment", "toolbox")["spec"]["template"]["spec"]

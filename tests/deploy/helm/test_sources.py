@@ -95,7 +95,7 @@ def test_the_schema_knows_every_engine(stage: str, update: ModuleType) -> None:
 
 def test_the_schema_is_closed_everywhere(update: ModuleType) -> None:
     free = {"global", "valueFrom", "nodeAffinity", "podAffinity", "podAntiAffinity", "items", "options"}
-    free |= {"configMapRef", "secretRef"}
+    free |= {"configMapRef", "secretRef", "behavior"}
 
     def check(schema: object, key: str) -> None:
         if isinstance(schema, dict):

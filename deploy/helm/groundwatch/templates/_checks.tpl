@@ -88,6 +88,7 @@
 {{- if gt (int .streamReplicas) (int .replicas) }}{{ fail (printf "nats.streamReplicas: %d copies do not fit on nats.replicas=%d servers" (int .streamReplicas) (int .replicas)) }}{{ end -}}
 {{- if and .tls.secret (not .auth.caSecret) }}{{ fail "nats.auth.caSecret: is needed with nats.tls.secret, so that services trust that certificate" }}{{ end -}}
 {{- if and .auth.caSecret (not .tls.secret) }}{{ fail "nats.tls.secret: is needed with nats.auth.caSecret, or the chart's own NATS does not speak TLS" }}{{ end -}}
+{{- if and .tls.certManager.issuer (not .tls.secret) }}{{ fail "nats.tls.secret: name the Secret that cert-manager writes for nats.tls.certManager.issuer; nats.auth.caSecret may be the same" }}{{ end -}}
 {{- if and .tls.verifyClients (not .tls.secret) }}{{ fail "nats.tls.secret: is needed with nats.tls.verifyClients, or nothing is shown and nothing is asked for" }}{{ end -}}
 {{- if and .tls.verifyClients (not .auth.certificates) }}{{ fail "nats.auth.certificates: is needed with nats.tls.verifyClients: name a Secret for `all`, or one for each service" }}{{ end -}}
 {{- if gt (include "groundwatch.maxFileStore" $ | int64) (include "groundwatch.bytes" .storage.size | int64) }}{{ fail (printf "nats.jetstream.maxFileStore: %s is more than the volume (nats.storage.size %s)" .jetstream.maxFileStore .storage.size) }}{{ end -}}

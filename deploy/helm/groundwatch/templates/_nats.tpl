@@ -15,6 +15,10 @@ jetstream {
   max_file_store: {{ include "groundwatch.maxFileStore" . }}
   max_memory_store: {{ include "groundwatch.maxMemoryStore" . }}
   sync_interval: {{ ternary "always" (toJson .Values.nats.sync) (eq .Values.nats.sync "always") }}
+  {{- if .Values.nats.jetstream.encryption.secret }}
+  cipher: {{ .Values.nats.jetstream.encryption.cipher }}
+  key: $JETSTREAM_KEY
+  {{- end }}
 }
 {{- if .Values.nats.tls.secret }}
 tls {
@@ -48,6 +52,9 @@ cluster {
 {{- end }}
 {{- if .Values.nats.auth.serverConfigSecret }}
 include "./auth/auth.conf"
+{{- end }}
+{{- with .Values.nats.extraConfig }}
+{{ . }}
 {{- end }}
 {{- end }}
 

@@ -14,6 +14,25 @@ annotations:
 {{- end }}
 {{- end }}
 
+{{/* Containers of the site's own that run before, or beside, the pod's. Takes (dict "root" $ "at" <values>). */}}
+{{- define "groundwatch.initContainers" -}}
+{{- with concat .root.Values.extraInitContainers (.at.initContainers | default list) }}
+initContainers:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- define "groundwatch.containersBeside" -}}
+{{- with concat .root.Values.extraContainers (.at.containers | default list) }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* How long a service's start may take at most, and some more: before that no rollout has failed. */}}
+{{- define "groundwatch.progressDeadline" -}}
+progressDeadlineSeconds: {{ add .Values.provisioning.waitSeconds 240 }}
+{{- end }}
+
 {{/* What every pod here has: no rights at the API server, no root. Takes (dict "root" $ "at" <values> "identity"
 <values with runAsUser and fsGroup; where they are null, the cluster chooses>). */}}
 {{- define "groundwatch.podSecurity" -}}
@@ -272,6 +291,7 @@ spec:
   {{- include "groundwatch.podSecurity" $context | nindent 2 }}
   terminationGracePeriodSeconds: {{ add $root.Values.terminationGracePeriodSeconds (.drain | default 0) }}
   {{- include "groundwatch.placement" $context | nindent 2 }}
+  {{- include "groundwatch.initContainers" $context | nindent 2 }}
   containers:
     - name: {{ .component }}
       image: {{ include "groundwatch.image" (dict "root" $root "override" .at.image) }}
@@ -311,6 +331,7 @@ spec:
         {{- with .mounts }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
+    {{- include "groundwatch.containersBeside" $context | nindent 4 }}
   volumes:
     {{- include "groundwatch.volumes" $context | nindent 4 }}
     {{- with .volumes }}
@@ -348,6 +369,7 @@ spec:
   {{- include "groundwatch.podSecurity" . | nindent 2 }}
   terminationGracePeriodSeconds: 30
   {{- include "groundwatch.placement" . | nindent 2 }}
+  {{- include "groundwatch.initContainers" . | nindent 2 }}
   containers:
     - name: {{ .component }}
       image: {{ include "groundwatch.image" (dict "root" .root "override" .at.image) }}
@@ -384,7 +406,8 @@ spec:
 {{/* The archive's volume, for others than the archive, as a JSON list of volumes: one, or none. */}}
 {{- define "groundwatch.archiveVolume" -}}
 {{- if include "groundwatch.archiveOnVolume" . -}}
-{{- list (dict "name" "archive" "persistentVolumeClaim" (dict "claimName" (printf "archive-%s-archive-0" (include "groundwatch.fullname" .)))) | toJson -}}
+{{- $claim := .Values.archive.storage.existingClaim | default (printf "archive-%s-archive-0" (include "groundwatch.fullname" .)) -}}
+{{- list (dict "name" "archive" "persistentVolumeClaim" (dict "claimName" $claim)) | toJson -}}
 {{- else }}[]{{ end -}}
 {{- end }}
 

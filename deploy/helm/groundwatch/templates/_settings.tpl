@@ -29,7 +29,7 @@
 {{- $name := printf "%s-gateway" (include "groundwatch.fullname" .) -}}
 {{- $within := printf "%s.%s" $name .Release.Namespace -}}
 {{- $hosts := list $name $within (printf "%s.svc" $within) (printf "%s.svc.cluster.local" $within) -}}
-{{- with .Values.gateway.ingress }}{{ if and .enabled .host }}{{ $hosts = append $hosts .host }}{{ end }}{{ end -}}
+{{- with .Values.gateway.ingress }}{{ if .enabled }}{{ range prepend .extraHosts . }}{{ with .host }}{{ $hosts = append $hosts . }}{{ end }}{{ end }}{{ end }}{{ end -}}
 {{- with .Values.gateway.httpRoute }}{{ if .enabled }}{{ $hosts = concat $hosts .hostnames }}{{ end }}{{ end -}}
 {{- toJson (concat $hosts ((.Values.settings.gateway | default dict).hosts | default list) | uniq) -}}
 {{- end }}
