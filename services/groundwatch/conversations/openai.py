@@ -116,46 +116,26 @@ class _Chat:
 class _Choice:
     def __init__(self) -> None:
         self._said: dict[str, list[str]] = {"content": [], "refusal": []}
-        self._calls: dict[int, dict[str, Any]] = {}
         self._role = "assistant"
         self._finish = ""
+        self._calls_tool = False
 
     def add(self, choice: dict[str, Any]) -> None:
         delta = choice.get("delta")
         delta = delta if isinstance(delta, dict) else {"content": choice.get("text")}
         self._role = text_of(delta.get("role")) or self._role
         self._finish = text_of(choice.get("finish_reason")) or self._finish
+        self._calls_tool |= bool(delta.get("tool_calls"))
         for key, said in self._said.items():
             value = delta.get(key)
             pieces = value if isinstance(value, list) else [value]
             said += [text_of(one.get("text") if isinstance(one, dict) else one) for one in pieces]
-        calls = delta.get("tool_calls")
-        for call in calls if isinstance(calls, list) else ():
-            if isinstance(call, dict):
-                self._add_call(call)
-
-    def _add_call(self, call: dict[str, Any]) -> None:
-        held = self._calls.setdefault(
-            _index(call), {"id": "", "type": "function", "name": "", "arguments": []}
-        )
-        function = call.get("function")
-        function = function if isinstance(function, dict) else {}
-        held["id"] = text_of(call.get("id")) or held["id"]
-        held["name"] = text_of(function.get("name")) or held["name"]
-        held["arguments"].append(text_of(function.get("arguments")))
 
     def whole(self, index: int) -> dict[str, Any]:
         content, refusal = ("".join(self._said[key]) or None for key in ("content", "refusal"))
         message: dict[str, Any] = {"role": self._role, "content": content, "refusal": refusal}
-        if self._calls:
-            message["tool_calls"] = [
-                {
-                    "id": call["id"],
-                    "type": "function",
-                    "function": {"name": call["name"], "arguments": "".join(call["arguments"])},
-                }
-                for _, call in sorted(self._calls.items())
-            ]
+        if self._calls_tool:
+            message["calls_tool"] = True
         return {"index": index, "message": message, "finish_reason": self._finish or "incomplete"}
 
 

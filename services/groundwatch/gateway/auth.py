@@ -47,18 +47,19 @@ MAY: dict[Role, frozenset[Role]] = {
 
 
 class Need(msgspec.Struct, frozen=True):
-    """What somebody must be: of a role that meets `role`, or nobody in particular.
+    """What somebody must be: of a role that meets `role`, of whatever role, or nobody in particular.
 
     `all_tenants` says what it shows of all tenants, which is not for one of them. A `page` is what a link may
     lead to; who has not logged in is sent to the login.
     """
 
-    role: Role | Literal["anybody"]
+    role: Role | Literal["anybody", "known"]
     all_tenants: str = ""
     page: bool = False
 
 
 ANYBODY = Need("anybody")
+KNOWN = Need("known")
 SEND = Need("sender")
 VIEW = Need("viewer")
 REVIEW = Need("reviewer")
@@ -126,6 +127,8 @@ class Caller(msgspec.Struct, frozen=True):
 
     def owner(self, asked: str, name: str) -> str:
         """The tenant whose response `name` is. Raises `Refused`."""
+        if self.only is None:
+            return asked
         try:
             return self.tenant(asked)
         except Refused as error:
@@ -143,9 +146,9 @@ class Caller(msgspec.Struct, frozen=True):
 
     def check(self, need: Need) -> None:
         """Raises `Refused` where this is not for them."""
-        if need.role == "anybody":
+        if need.role == "anybody" or need.role == "known":
             return
-        if not self.may(need.role):
+        if need.role not in MAY[self.role]:
             raise Refused("role", f"this is for the role {need.role}, and not for a {self.role}")
         if need.all_tenants and self.only is not None:
             own = f"this token is good for tenant '{self.only}' alone"

@@ -70,8 +70,6 @@ class GatewayCore:
         self.replays = replays
         self.problems = problems
         self._reading: dict[asyncio.Event, float] = {}
-        self.draining = False
-        """Whether it goes down: it serves on, but no connection should outlast the answer."""
         self.bounds = limits(self.settings.intake)
         self.threads = Reading()
         self.held = Held(self.settings.http.max_receiving)
@@ -117,21 +115,24 @@ class GatewayCore:
         A full backlog, and then faults that pass, are waited for `timeout` seconds. Raises `Refused`, and
         counts it.
         """
-        with self.intake.counting():
-            await self.backlog.room(time.monotonic() + timeout)
+        tenant = ""
+        try:
+            if self.backlog.refusal() is not None:
+                await self.backlog.room(time.monotonic() + timeout)
             submission = read()
+            self.admission.admit(submission.response.tenant, id=submission.response.id)
             tenant = submission.response.tenant
-            self.admission.admit(tenant, id=submission.response.id)
-            try:
-                if submission.strategy is not None:
-                    ended = await self.intake.ask(submission, submission.strategy)
-                else:
-                    ended = await self.intake.record(submission, timeout=timeout)
-            except Refused as error:
+            if submission.strategy is not None:
+                ended = await self.intake.ask(submission, submission.strategy)
+            else:
+                ended = await self.intake.record(submission, timeout=timeout)
+        except Refused as error:
+            self.intake.count(error)
+            if tenant:
                 self.ended(error, tenant)
-                raise
-            self.ended(ended, tenant, asked=submission.strategy is not None)
-            return ended
+            raise
+        self.ended(ended, tenant, asked=submission.strategy is not None)
+        return ended
 
     def ended(self, ended: Recorded | Refused, tenant: str, *, asked: bool = False) -> None:
         """Count what became of a response that was admitted; one that was `asked` has yet to be recorded."""

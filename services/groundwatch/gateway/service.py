@@ -7,11 +7,10 @@ import contextlib
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
 
-from starlette.types import ASGIApp
-
 from groundwatch.gateway.answers import Index
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.api import HttpApi
+from groundwatch.gateway.http.requests import Guard
 from groundwatch.gateway.receivers.cloudevents import CloudEventRoutes
 from groundwatch.gateway.receivers.dynamo import Dynamo
 from groundwatch.gateway.receivers.joining import Joiner
@@ -74,7 +73,7 @@ class GatewayService:
         self.held_back = ""
         """Why nobody should be sent here yet, although it serves already."""
         self.core: GatewayCore | None = None
-        self.app: ASGIApp | None = None
+        self.app: Guard | None = None
         self.port = 0
         self.grpc_port = 0
 
@@ -152,7 +151,9 @@ class GatewayService:
         core = self.core
         if core is not None:
             if self._server is not None and not self._draining:
-                self._draining = core.draining = True
+                self._draining = True
+                if self.app is not None:
+                    self.app.closing = True
                 await asyncio.sleep(0.0 if self._bus.lost else self._settings.gateway.drain_delay)
             core.backlog.close()
             core.live.close()

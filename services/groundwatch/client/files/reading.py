@@ -184,15 +184,8 @@ class AnswerFile:
         """Give a record what the command line knows of it."""
         if not self._given or isinstance(record, Refusal):
             return record
-        if isinstance(record, bytes):
-            try:
-                values = msgspec.json.decode(record)
-            except UNDECODED:
-                return record
-            if not isinstance(values, dict):
-                return record
-            record = values
-        return self._given | record
+        values = decoded(record) if isinstance(record, bytes) else record
+        return self._given | values if values else record
 
     def _records(self) -> Iterator[tuple[int, Record]]:
         if self._published is not None:
@@ -209,7 +202,7 @@ class AnswerFile:
             items = _array(self.path)
             return self._of_json(items)
         if first.startswith(b"{"):
-            record = _decoded(first)
+            record = decoded(first)
             if not record or any(isinstance(record.get(name), list) for name in ("data", "observations")):
                 document = _document(self.path)
                 if document is not None:
@@ -229,7 +222,7 @@ class AnswerFile:
         first = next(records, None)
         if first is None:
             return
-        begin = _decoded(first[1]) if isinstance(first[1], bytes) else {}
+        begin = decoded(first[1]) if isinstance(first[1], bytes) else {}
         export = None if {"model", "answer"} <= begin.keys() else exports.export_of(begin)
         if export is None and not {"model", "answer"} & begin.keys() and begin.keys() - _READ:
             names = " ".join(", ".join(begin).split())[:200]
@@ -244,7 +237,7 @@ class AnswerFile:
         names_files = not captions and bool(_FILE_NAMES & begin.keys()) and "images" not in begin
         for number, line in records:
             if isinstance(line, bytes) and (captions or names_files):
-                values = _decoded(line)
+                values = decoded(line)
                 if captions and {"image_id", "text"} <= values.keys() and "answer" not in values:
                     yield number, self._of_caption(number, values)
                     continue
@@ -338,7 +331,7 @@ def _values(line: bytes | Refusal) -> dict[str, Any] | Refusal:
     return found if isinstance(found, dict) else Refusal(message="expected a JSON object")
 
 
-def _decoded(line: bytes) -> dict[str, Any]:
+def decoded(line: bytes) -> dict[str, Any]:
     """The object on a line; empty for what is none."""
     try:
         found = msgspec.json.decode(line)

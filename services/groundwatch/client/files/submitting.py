@@ -14,10 +14,10 @@ import msgspec
 
 from groundwatch.addresses import shown_address
 from groundwatch.client import transport
-from groundwatch.client.files.reading import AnswerFile, Record, Told, WithoutImage
+from groundwatch.client.files.reading import AnswerFile, Record, Told, WithoutImage, decoded
 from groundwatch.client.lines import Line
 from groundwatch.client.transport import BUSY_SECONDS, TOKEN_VARIABLE, Connection, Refused, Sender
-from groundwatch.errors import UNDECODED, InputError, UsageError
+from groundwatch.errors import InputError, UsageError
 from groundwatch.events import ResponseRecorded
 from groundwatch.image_files import ImageFolders
 from groundwatch.records import Record as _Record
@@ -126,13 +126,8 @@ class Submission:
         line = b""
         if isinstance(record, bytes):
             line = record
-            try:
-                values = msgspec.json.decode(record)
-            except UNDECODED:
-                return record
-            if not isinstance(values, dict):
-                return record
-            record = values
+            if not (record := decoded(line)):
+                return line
         given = record.get("images")
         if not record.get("id", "") and not misspelt(record, _Record):
             # Sent again, it must be the same; nor are two lines alike the same response.

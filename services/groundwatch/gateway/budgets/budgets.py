@@ -43,7 +43,6 @@ LEASES = 50
 """A lease is about so small a part of the limit."""
 
 MAX_LEASE = 1_000
-COUNT_RACES = 50
 
 
 class Limit(NamedTuple):
@@ -161,38 +160,30 @@ class LeasedCounter:
     async def _change(self, wanted: Callable[[Count], int]) -> tuple[int, int]:
         """Add to what is leased, and tell what was seen: the window that it was for, and what was granted."""
         async with self._changing:
-            for _ in range(COUNT_RACES):
-                window, count = self._window, self._now()
-                if count.window != window:
-                    return window, 0
-                grant, fresh, late = wanted(count), self._fresh, self._late
+            window, fresh, late, grant = self._window, self._fresh, self._late, 0
+
+            def changed(shared: Count) -> Count:
+                nonlocal grant
+                self._shared, grant = shared, 0
+                count = self._now()
+                if count.window != window or self._window != window:
+                    return shared
+                grant = wanted(count)
                 if not (grant or fresh or late):
-                    return window, 0
-                new = Count(
+                    return shared
+                return Count(
                     window=window,
                     leased=count.leased + grant,
                     seen=count.seen + fresh,
                     before=count.before + late,
                 )
-                if not await self._put(new):
-                    continue
-                if window == self._window:
-                    self._fresh -= fresh
-                    self._late -= late
-                return window, grant
-        raise TransientError(f"too many gateways count in {self.key} at once")
 
-    async def _put(self, new: Count) -> bool:
-        """Write if nobody has written since; what was written is then known, by whomever."""
-        # Where an error leaves open whether it was written, nothing is held of it: at worst it is lost.
-        revision = await self._store.put(self.key, msgspec.json.encode(new), self._revision)
-        if revision > self._revision:
-            self._shared, self._revision = new, revision
-        if not revision:
-            found = await self._store.get(self.key)
-            self._shared = read_count(found.data if found is not None else b"")
-            self._revision = found.revision if found is not None else 0
-        return bool(revision)
+            # Where an error leaves open whether it was written, nothing is held of it: at worst it is lost.
+            self._shared = await self._store.change(self.key, read_count, changed)
+            if self._shared.window == window == self._window:
+                self._fresh -= fresh
+                self._late -= late
+        return window, grant
 
 
 TICK_SECONDS = 1.0
@@ -202,7 +193,6 @@ PROBE = 20
 
 WITHOUT_END = 10**9
 MAX_SCOPES = 10_000
-RACES = 10
 
 Key = tuple[str, str, str]
 
@@ -289,7 +279,7 @@ class Budgets:
         self._metrics = metrics
         self._store = Bucket(bus, BUDGETS_BUCKET, nameless=True)
         self._raw: dict[str, tuple[bytes, int]] = {}
-        self._states: dict[str, BudgetState] = {}
+        self.states: dict[str, BudgetState] = {}
         self._scopes: dict[Key, BudgetState | None] = {}
         self._known = asyncio.Event()
         self._tasks = (
@@ -314,7 +304,7 @@ class Budgets:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(TICK_SECONDS):
                 await self._synchronise()
-                for state in self._states.values():
+                for state in self.states.values():
                     for counter in state.counters:
                         await self._tried(counter.give_back())
 
@@ -324,20 +314,16 @@ class Budgets:
         return self._unknown or next((task.problem for task in self._tasks if task.problem), "")
 
     def state(self, tenant: str, model: str, protocol: str) -> BudgetState | None:
-        if not self._states:
-            return None
         key = (tenant, model, protocol)
         if key not in self._scopes:
             if len(self._scopes) >= MAX_SCOPES:
                 self._scopes.clear()
-            budgets = {name: state.budget for name, state in self._states.items()}
-            self._scopes[key] = self._states.get(matching(budgets, *key))
+            budgets = {name: state.budget for name, state in self.states.items()}
+            self._scopes[key] = self.states.get(matching(budgets, *key))
         return self._scopes[key]
 
     def dry(self, tenant: str, model: str, protocols: tuple[str, ...]) -> list[LeasedCounter]:
         """What should be leased before a response of these is decided."""
-        if not self._states:
-            return []
         now = self.clock()
         states = (self.state(tenant, model, protocol) for protocol in protocols)
         counters = (counter for state in states if state is not None for counter in state.counters)
@@ -351,27 +337,23 @@ class Budgets:
 
     def charge(self, event: ResponseScored, sequence: int, partition: int = 0) -> None:
         """Count what an outcome of live traffic has cost."""
-        if not self._states or event.outcome is OutcomeKind.DECLINED or event.run != LIVE:
+        if not self.states or event.outcome is OutcomeKind.DECLINED or event.run != LIVE:
             return
-        state = self._states.get(event.drawn.budget) or self.state(event.tenant, event.model, event.protocol)
+        state = self.states.get(event.drawn.budget) or self.state(event.tenant, event.model, event.protocol)
         if state is not None and state.budget.by_day:
             state.charge(event, sequence, partition)
 
     async def settled(self) -> bool:
         """Write down what was spent; whether all that was charged until now is written, by whomever."""
-        for state in [state for state in self._states.values() if state.budget.by_day]:
-            try:
-                for _ in range(RACES):
-                    if await self._write(state):
-                        break
-                else:
-                    return False
-            except TransientError:
-                return False
+        try:
+            for state in [state for state in self.states.values() if state.budget.by_day]:
+                await self._write(state)
+        except TransientError:
+            return False
         return True
 
     def forget(self) -> None:
-        for state in self._states.values():
+        for state in self.states.values():
             for partition, spent in state.by_partition.items():
                 state.by_partition[partition] = msgspec.structs.replace(spent, sequence=0)
 
@@ -389,7 +371,7 @@ class Budgets:
                     self._known.set()
             # The bucket is not the one that was followed so far.
             self._raw.clear()
-            for name in list(self._states):
+            for name in list(self.states):
                 self._set(name, None)
 
     def _learn(self, key: str, data: bytes, sequence: int) -> None:
@@ -397,7 +379,7 @@ class Budgets:
         kind, _, name = key.partition(".")
         if kind == "rule":
             self._set(name, msgspec.json.decode(data, type=Budget) if data else None)
-        elif (state := self._states.get(name)) is not None:
+        elif (state := self.states.get(name)) is not None:
             self._inform(state, kind)
 
     def _inform(self, state: BudgetState, kind: str) -> None:
@@ -416,21 +398,21 @@ class Budgets:
 
     def _set(self, name: str, budget: Budget | None) -> None:
         """Begin, change or end a budget. What was leased under the old one is given back at once."""
-        state = self._states.get(name)
+        state = self.states.get(name)
         if state is not None and state.budget != budget:
             for counter in state.counters:
                 task = asyncio.ensure_future(self._tried(counter.give_back()))
                 self._returning.add(task)
                 task.add_done_callback(self._returning.discard)
         if budget is not None and state is None:
-            state = self._states[name] = BudgetState(name, budget, self._store, self)
+            state = self.states[name] = BudgetState(name, budget, self._store, self)
             kinds = {key.partition(".")[0] for key in self._raw if key.partition(".")[2] == name}
             for kind in kinds:
                 self._inform(state, kind)
         else:
             self._metrics.forget_budget(name)
         if budget is None:
-            self._states.pop(name, None)
+            self.states.pop(name, None)
         elif state is not None:
             state.budget = budget
         self._scopes.clear()
@@ -444,42 +426,30 @@ class Budgets:
 
     async def _synchronise(self) -> None:
         """Tell the others what came here, and write down what was spent."""
-        for state in list(self._states.values()):
+        for state in list(self.states.values()):
             for counter in state.counters:
                 counter.turn(self.clock())
                 await self._tried(counter.publish())
             if state.changed:
-                state.changed = False
                 await self._tried(self._write(state))
 
-    async def _write(self, state: BudgetState) -> bool:
-        """Of several gateways the one that has read furthest is right: all count the same outcomes.
-
-        Whether what had been spent here is written, or more; not when another gateway wrote in between.
-        """
-        written = False
+    async def _write(self, state: BudgetState) -> None:
+        """Of several gateways the one that has read furthest is right: all count the same outcomes."""
+        state.changed = False
         try:
-            parts = [*state.by_partition.items()]
-            written = all([await self._write_one(state.name, *part) for part in parts])
-        finally:
-            state.changed |= not written
-        return written
+            for partition, spent in [*state.by_partition.items()]:
 
-    async def _write_one(self, name: str, partition: int, spent: Spent) -> bool:
-        key = spent_key(name, partition)
-        found = await self._store.get(key)
-        if found is None or not found.data:
-            if not partition or name not in self._states:
-                # Removed by somebody, and the budget with it: that will be heard of.
-                return True
-            # The partition came after the budget.
-            written = Spent()
-        else:
-            written = msgspec.json.decode(found.data, type=Spent)
-        if written.sequence >= spent.sequence:
-            return True
-        revision = found.revision if found is not None else 0
-        return bool(await self._store.put(key, msgspec.json.encode(spent), revision))
+                def further(written: Spent | None, partition: int = partition, spent: Spent = spent) -> Any:
+                    if written is None and (not partition or state.name not in self.states):
+                        # Removed by somebody, and the budget with it: that will be heard of. Else the
+                        # partition came after the budget.
+                        return None
+                    return written if written and written.sequence >= spent.sequence else spent
+
+                await self._store.change(spent_key(state.name, partition), _read_spent, further)
+        except BaseException:
+            state.changed = True
+            raise
 
     async def _tried(self, work: Coroutine[Any, Any, object]) -> None:
         """Faults are told once until it works again; meanwhile nothing is leased, so nothing goes over."""
@@ -493,7 +463,7 @@ class Budgets:
 
     def _show(self) -> None:
         now = self.clock()
-        for state in self._states.values():
+        for state in self.states.values():
             budget, today = state.budget, state.today(now)
             for resource, limit, used in (
                 ("responses_per_minute", budget.responses_per_minute, state.minute.used(now)),
@@ -512,6 +482,10 @@ class Budgets:
             self._known.set()
         elif self._known.is_set():
             self._unknown = ""
+
+
+def _read_spent(data: bytes | None) -> Spent | None:
+    return msgspec.json.decode(data, type=Spent) if data else None
 
 
 SAMPLED_OUT = "sampled_out"
@@ -564,7 +538,7 @@ def decide(
     held: list[Held] = []
     tenant, model = response.tenant, response.model
     for protocol in protocols:
-        rule = rule_for(rules, tenant, model, protocol)
+        rule = rule_for(rules, tenant, model, protocol) if rules else None
         state = budgets.state(tenant, model, protocol) if budgets is not None else None
         rate, salt = (1.0, "") if rule is None else (rule.rate, rule.salt)
         if state is not None:

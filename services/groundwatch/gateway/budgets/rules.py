@@ -63,7 +63,7 @@ class Count(msgspec.Struct, kw_only=True, omit_defaults=True):
     before: float = 0.0
 
 
-def read_count(data: bytes) -> Count:
+def read_count(data: bytes | None) -> Count:
     """The count that stands in the bucket; one that cannot be read begins anew."""
     try:
         return msgspec.json.decode(data or b"{}", type=Count)

@@ -34,8 +34,9 @@ from groundwatch.gateway.grpc.generated.monitor_pb2_grpc import (
     MonitorServiceServicer,
     add_MonitorServiceServicer_to_server,
 )
-from groundwatch.gateway.http.requests import SMALL, Held, Reading, Share, holding
+from groundwatch.gateway.http.requests import SMALL, Held, Reading, Share
 from groundwatch.gateway.intake import window
+from groundwatch.gateway.intake.intake import Ready
 from groundwatch.gateway.intake.submissions import (
     DIGEST,
     Attachment,
@@ -275,8 +276,8 @@ class Stream(window.Window):
 
     def _next_is_known(self) -> bool:
         ending = self._waiting[0].ending if self._waiting else None
-        if isinstance(ending, Receipt):
-            ending = ending.future
+        if isinstance(ending, Ready):
+            ending = ending.receipt.future if isinstance(ending.receipt, Receipt) else None
         return bool(self._waiting) and (not isinstance(ending, asyncio.Future) or ending.done())
 
     def _added(self) -> None:
@@ -728,13 +729,13 @@ class Admission(grpc.aio.ServerInterceptor):
         async def one(requests: AsyncIterator[bytes], context: Context) -> Any:
             await checked(context)
             async with self._calls:
-                with holding(self._held) as share:
+                with Share(self._held) as share:
                     return await handler.unary_unary(await message(requests, context, share), context)
 
         async def many(requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[Any]:
             await checked(context)
             async with self._calls:
-                with holding(self._held) as share:
+                with Share(self._held) as share:
                     asked = await message(requests, context, share)
             async for answer in handler.unary_stream(asked, context):
                 yield answer

@@ -1,6 +1,7 @@
 """The gateway's HTTP API: thin translations between requests and what `Intake` and `Live` do."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -122,7 +123,7 @@ class HttpApi:
             hosts.append(own)
         authenticated = AuthMiddleware(receiving, self._core.access)
         guarded = SameOrigin(authenticated, hosts, setting="gateway.hosts", pages=self.is_page)
-        return Guard(guarded, lambda: self._core.draining)
+        return Guard(guarded)
 
     def _routes(self) -> list[Route]:
         return [
@@ -173,9 +174,12 @@ class HttpApi:
     ) -> Response:
         if (traces := self._core.bus.traces) is not None:
             traces.received(request.headers.get(HEADER_TRACE, ""))
-        with self._core.intake.counting():
+        try:
             body = await body_of(request, self._bounds.line)
-        ended = await self._core.record(lambda: read(body, self._bounds, caller_of(request)))
+        except Refused as error:
+            self._core.intake.count(error)
+            raise
+        ended = await self._core.record(partial(read, body, self._bounds, caller_of(request)))
         return json(ended, 202 if ended.status == "recorded" else 200)
 
     async def get_response(self, request: Request) -> Response:

@@ -6,10 +6,10 @@ import base64
 import binascii
 import contextlib
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar
 from urllib.parse import parse_qs
 
 import msgspec
@@ -21,7 +21,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from groundwatch.errors import UNDECODED, InputError, TransientError
-from groundwatch.gateway.auth import Access, Caller, Need
+from groundwatch.gateway.auth import KNOWN, Access, Caller, Need
 from groundwatch.gateway.refusals import ANSWER_SECONDS, Refused, one_line, refusal_of
 from groundwatch.runtime.delivery.bus import ENCODER
 from groundwatch.runtime.stores.image_checks import Turns
@@ -66,21 +66,6 @@ class Reading:
 
 
 MAX_FORM, MAX_JSON = 64 * 1024, 512 * 1024
-
-
-async def read_body(chunks: AsyncIterator[bytes], limit: int, hold: Callable[[int], None]) -> bytes:
-    """The whole body. Raises `Refused` for more than `limit` bytes, as soon as it is known. `hold` is told
-    what is held."""
-    held: list[bytes] = []
-    size = 0
-    async for chunk in chunks:
-        size += len(chunk)
-        if size > limit:
-            raise _too_large(limit)
-        if chunk:
-            hold(size)
-            held.append(chunk)
-    return b"".join(held)
 
 
 class Lines:
@@ -145,7 +130,7 @@ class Share:
 
     def hold(self, size: int) -> None:
         """Hold `size` bytes from now on, and no longer what was held. Raises `Refused`."""
-        if size > self._held:
+        if size > self._held and self._all.held + size - self._held > self._all.limit:
             self.expect(size - self._held)
         self._all.held += size - self._held
         self._held = size
@@ -158,15 +143,13 @@ class Share:
                 "unavailable", f"requests hold {held:,} bytes already, of at most {limit:,} together"
             )
 
+    def __enter__(self) -> Self:
+        return self
 
-@contextlib.contextmanager
-def holding(held: Held) -> Iterator[Share]:
-    """A share that holds nothing any more at the end of the block."""
-    share = Share(held)
-    try:
-        yield share
-    finally:
-        share.hold(0)
+    def __exit__(self, *_: object) -> None:
+        """It holds nothing any more."""
+        self._all.held -= self._held
+        self._held = 0
 
 
 class Receiving:
@@ -208,9 +191,12 @@ class Receiving:
                     return message
             return await receive()
 
-        with holding(self._held) as share:
+        share = Share(self._held)
+        try:
             scope.setdefault("state", {})["share"] = share
             await self._app(scope, timed, send)
+        finally:
+            share.hold(0)
 
 
 def share_of(request: Request) -> Share:
@@ -220,12 +206,22 @@ def share_of(request: Request) -> Share:
 
 async def body_of(request: Request, limit: int) -> bytes:
     """The whole body of a request, held as its share. Raises `Refused`."""
-    length, share = request.headers.get("content-length", ""), share_of(request)
+    length, share = request.headers.get("content-length", ""), request.state.share
     if length.isascii() and length.isdigit():
         if int(length) > limit:
             raise _too_large(limit)
         share.expect(int(length))
-    return await read_body(request.stream(), limit, share.hold)
+    held: list[bytes] = []
+    size = 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > limit:
+            # As soon as it is known.
+            raise _too_large(limit)
+        if chunk:
+            share.hold(size)
+            held.append(chunk)
+    return b"".join(held)
 
 
 async def json_of(request: Request, form: type[T], limit: int = MAX_JSON) -> T:
@@ -378,9 +374,10 @@ class Guard:
     at the moment in which it ends.
     """
 
-    def __init__(self, app: ASGIApp, closing: Callable[[], bool]) -> None:
+    closing = False
+
+    def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._closing = closing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = False
@@ -389,7 +386,7 @@ class Guard:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                if self._closing():
+                if self.closing:
                     MutableHeaders(scope=message)["Connection"] = "close"
             try:
                 await send(message)
@@ -417,22 +414,18 @@ class Route(routing.Route):
         self.need = need
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self.methods and scope["method"] in self.methods:
-            check_caller(scope, self.need)
-        elif self.need.role != "anybody":
-            check_caller(scope, None)
+        served = self.methods and scope["method"] in self.methods
+        check_caller(scope, self.need if served or self.need.role == "anybody" else KNOWN)
         await super().handle(scope, receive, send)
 
 
-def check_caller(scope: Scope, need: Need | None) -> None:
-    """Raises `Refused` where the caller may not; with None whoever is known may."""
+def check_caller(scope: Scope, need: Need) -> None:
+    """Raises `Refused` where the caller may not."""
     scope["state"]["need"] = need
-    if need is not None and need.role == "anybody":
-        return
     caller: Caller | Refused = scope["state"]["caller"]
-    if isinstance(caller, Refused):
-        raise caller
-    if need is not None:
+    if need.role != "anybody":
+        if isinstance(caller, Refused):
+            raise caller
         caller.check(need)
 
 
@@ -440,7 +433,7 @@ def known_alone(app: ASGIApp) -> ASGIApp:
     """What answers for addresses at which nothing is: only who is known is told so."""
 
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
-        check_caller(scope, None)
+        check_caller(scope, KNOWN)
         await app(scope, receive, send)
 
     return guarded

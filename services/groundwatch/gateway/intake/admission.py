@@ -52,13 +52,14 @@ class Admission:
         self._of = settings.tenants
         self._most_images = most_images
         self._usual = TenantRate(rate=settings.rate, burst=settings.burst) if settings.rate else None
+        self._rated = bool(self._of or self._usual)
         self._metrics = metrics
         self._clock = clock
         self._buckets: OrderedDict[tuple[str, str], TokenBucket] = OrderedDict()
 
     def admit(self, tenant: str, kind: str = RESPONSES, *, id: str = "") -> None:
         """Count a response of the tenant. Raises as `check` does."""
-        if (bucket := self.check(tenant, kind, id=id)) is not None:
+        if self._rated and (bucket := self.check(tenant, kind, id=id)) is not None:
             bucket.left -= 1
 
     def check(self, tenant: str, kind: str = RESPONSES, *, id: str = "") -> TokenBucket | None:

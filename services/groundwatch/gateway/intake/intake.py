@@ -9,7 +9,7 @@ knows.
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, get_args
 
 import msgspec
@@ -23,7 +23,7 @@ from groundwatch.gateway.fetching import Fetcher
 from groundwatch.gateway.intake.known_ids import KnownIds
 from groundwatch.gateway.intake.logged import LeftOut
 from groundwatch.gateway.intake.submissions import Attachments, Submission
-from groundwatch.gateway.refusals import Reason, Recorded, Refused, bounded, refusal_of
+from groundwatch.gateway.refusals import Reason, Recorded, Refused, bounded
 from groundwatch.keys import bare_key, in_partition
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import Stage
@@ -46,11 +46,11 @@ more: it is not known to be missing before."""
 MOST_UNSURE = 10_000
 
 
-class Ready(msgspec.Struct, frozen=True, kw_only=True):
-    """A response, or a question, that only has to be sent. `digest` is of what the caller said.
+class Ready(msgspec.Struct, kw_only=True):
+    """A response, or a question, that was sent. `digest` is of what the caller said.
 
     `held` is what it has used of budgets, to be undone if it turns out to be a repeat. `span` is that of
-    recording it, where it is traced.
+    recording it, where it is traced. `receipt` is what the stream will say, or why it was not sent.
     """
 
     response: ResponseRecorded
@@ -60,6 +60,7 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
     held: tuple[Held, ...] = ()
     left_out: tuple[str, ...] = ()
     span: Any = None
+    receipt: Receipt | Refused
 
     def undo(self) -> None:
         for held in self.held:
@@ -95,14 +96,17 @@ class Intake:
         """Record a response. Faults that pass are tried again for `timeout` seconds. Raises `Refused`."""
         deadline = time.monotonic() + timeout
         try:
-            response, left_out = submission.response, submission.left_out or ()
-            if submission.images or self.blind:
-                response, left_out = await self._with_images(submission, deadline, self._check_new)
-            ready = await self.prepare(response, left_out, submission.declined)
+            while True:
+                try:
+                    ready = await self.send(submission)
+                    break
+                except Refused as error:
+                    if not error.passing or error.lasting or time.monotonic() >= deadline:
+                        raise error.but(id=submission.response.id) from None
+                await asyncio.sleep(RETRY_SECONDS)
             if isinstance(ready, Recorded):
                 return ready
-            left = max(0.0, deadline - time.monotonic())
-            return await self.finish(ready, await self.send(ready), timeout=left)
+            return await self.finish(ready, timeout=deadline - time.monotonic())
         except Refused as error:
             if error.reason == "conflict" and submission.is_lenient and submission.varies:
                 # The same call again, of which more or less could be fetched than before.
@@ -116,40 +120,42 @@ class Intake:
         """
 
         def question_of(response: ResponseRecorded) -> QuestionAsked:
-            protocols = self._protocols(response)
+            protocols = self._checked(response)
             response = msgspec.structs.replace(response, protocols=protocols, recorded_at=0.0)
             return QuestionAsked(response=response, strategy=strategy)
 
         async def check_new(response: ResponseRecorded) -> None:
-            self._check(response)
             await self._check_free(ASKED, response, digest_of(question_of(response)))
 
-        stored, _ = await self._with_images(question, 0.0, check_new)
-        self._check(stored)
+        stored, _ = await self._with_images(question, check_new)
         asked = question_of(stored)
         response, digest = asked.response, digest_of(asked)
-        async with _available(response.id):
-            response = msgspec.structs.replace(response, partition=await self.homes.partition(response.key))
-        asked = msgspec.structs.replace(asked, response=response)
-        key = response.key
-        outgoing = Outgoing(
-            subject=subject_of("asked", LIVE, Stage.CAPTIONING.value, key),
-            payload=ENCODER.encode(asked),
-            message_id=(key, "asked"),
-            headers={HEADER_PROTOCOLS: ",".join(response.protocols), HEADER_DIGEST: digest},
-        )
-        ready = Ready(response=response, digest=digest, stream=ASKED, outgoing=outgoing)
-        if repeat := self._repeat(ASKED, response, key, digest):
-            return repeat
-        async with _available(response.id):
-            taken = self._known.is_same(RESPONSES, key, "") is not None or await self._bus.holds(
-                RESPONSES, subject_of("recorded", LIVE, key)
-            )
-            if taken and not await self._bus.holds(ASKED, outgoing.subject):
-                raise _conflict(response)
+        try:
+            async with bounded():
+                partition = await self.homes.partition(response.key)
+                response = msgspec.structs.replace(response, partition=partition)
+                key = response.key
+                outgoing = Outgoing(
+                    subject=subject_of("asked", LIVE, Stage.CAPTIONING.value, key),
+                    payload=ENCODER.encode(msgspec.structs.replace(asked, response=response)),
+                    message_id=(key, "asked"),
+                    headers={HEADER_PROTOCOLS: ",".join(response.protocols), HEADER_DIGEST: digest},
+                )
+                if (same := self._known.is_same(ASKED, key, digest)) is not None:
+                    return _repeated(response, same)
+                taken = self._known.is_same(RESPONSES, key, "") is not None or await self._bus.holds(
+                    RESPONSES, subject_of("recorded", LIVE, key)
+                )
+                if taken and not await self._bus.holds(ASKED, outgoing.subject):
+                    raise _conflict(response)
+        except TransientError as error:
+            raise _unavailable(response.id, error) from error
         outgoing, span = self._bus.begin_trace(outgoing, "gateway ask")
-        ready = msgspec.structs.replace(ready, outgoing=outgoing, span=span)
-        return await self.finish(ready, await self.send(ready))
+        receipt = await self._publish(response.id, outgoing)
+        ready = Ready(
+            response=response, digest=digest, stream=ASKED, outgoing=outgoing, span=span, receipt=receipt
+        )
+        return await self.finish(ready)
 
     @property
     def blind(self) -> bool:
@@ -166,8 +172,11 @@ class Intake:
         if why := self._erased.why(response):
             raise Refused(id=response.id, reason="erased", field="id", message=why)
 
-    def _check(self, response: ResponseRecorded) -> None:
+    def _checked(self, response: ResponseRecorded) -> tuple[str, ...]:
+        """The protocols that judge it. Raises `Refused` for one that may not be recorded."""
         self.check_erased(response)
+        if not response.protocols:
+            return self._settings.protocols
         for protocol in response.protocols:
             if protocol not in registry.names():
                 raise Refused(
@@ -176,22 +185,12 @@ class Intake:
                     field="protocols",
                     message=f"no protocol '{protocol[:64]}'; known are {', '.join(registry.names())}",
                 )
-
-    def _protocols(self, response: ResponseRecorded) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(response.protocols)) or self._settings.protocols
-
-    def _repeat(self, stream: str, response: ResponseRecorded, key: str, digest: str) -> Recorded | None:
-        """How it ends where its id has left the stream; None where it is to be sent."""
-        same = self._known.is_same(stream, key, digest)
-        if same is False:
-            raise _conflict(response)
-        return Recorded(id=response.id, status="duplicate") if same else None
+        return tuple(dict.fromkeys(response.protocols))
 
     async def _check_new(self, response: ResponseRecorded) -> None:
-        """Raises what `prepare` and the stream would refuse a response for, before its images are stored."""
-        self._check(response)
-        digest = digest_of(_unspanned(msgspec.structs.replace(response, recorded_at=0.0)))
-        await self._check_free(RESPONSES, response, digest)
+        """Raises what the stream would refuse a response for, before its images are stored."""
+        self._checked(response)
+        await self._check_free(RESPONSES, response, digest_of(_said(response)))
 
     async def _check_free(self, stream: str, response: ResponseRecorded, digest: str) -> None:
         """Raises `Refused` for an id that is taken, as the index or the stream knows it, `TransientError`."""
@@ -204,35 +203,38 @@ class Intake:
         if not same:
             raise _conflict(response)
 
-    async def prepare(
-        self, response: ResponseRecorded, left_out: Sequence[str] = (), declined: str = ""
-    ) -> Ready | Recorded:
-        """Decide everything about a response whose images are stored; waits for new leases and its place.
+    async def send(self, submission: Submission) -> Ready | Recorded:
+        """Store its images, decide everything about the response and send it, which waits for new leases and
+        its place.
 
-        `left_out` are the reasons for what it lacks: with them perhaps no protocol judges it, and none with
-        `declined`, which uses nothing of a budget. What is prepared must be sent and finished: it may have
-        used something of one. Raises `Refused`.
+        With reasons for what it lacks perhaps no protocol judges it, and none with `declined`, which uses
+        nothing of a budget. What is sent must be finished: it may have used something of one. Raises
+        `Refused`.
         """
-        if left_out and not declined:
-            declined = self.left_out.declined(left_out)
-        self._check(response)
-        sent = msgspec.structs.replace(response, recorded_at=0.0)
-        key, digest = sent.key, digest_of(_unspanned(sent))
-        if repeat := self._repeat(RESPONSES, sent, key, digest):
-            return repeat
-        protocols = self._protocols(response)
-        dry = () if declined else self._budgets.dry(response.tenant, response.model, protocols)
-        async with _available(response.id):
-            if dry:
-                await self._budgets.lease(dry)
-            partition = await self.homes.partition(key)
+        response, left_out = submission.response, submission.left_out or ()
+        if submission.images:
+            response, left_out = await self._with_images(submission, self._check_new)
+        declined = submission.declined or (self.left_out.declined(left_out) if left_out else "")
+        protocols = self._checked(response)
+        said = _said(response)
+        key, digest = said.key, digest_of(said)
+        if (same := self._known.is_same(RESPONSES, key, digest)) is not None:
+            return _repeated(response, same)
+        budgets = self._budgets if self._budgets.states and not declined else None
+        try:
+            async with bounded():
+                if budgets and (dry := budgets.dry(response.tenant, response.model, protocols)):
+                    await budgets.lease(dry)
+                partition = await self.homes.partition(key)
+        except TransientError as error:
+            raise _unavailable(response.id, error) from error
         now = self._budgets.clock()
         if declined:
             decided = Decided(declined=dict.fromkeys(protocols, declined))
         else:
-            decided = decide(self._settings.sampling, self._budgets, sent, protocols, now)
+            decided = decide(self._settings.sampling, budgets, response, protocols, now)
         event = msgspec.structs.replace(
-            sent,
+            response,
             protocols=protocols,
             declined=decided.declined,
             drawn=decided.drawn,
@@ -247,20 +249,20 @@ class Intake:
             held=decided.held,
             left_out=tuple(left_out),
             span=span,
+            receipt=await self._publish(event.id, outgoing),
         )
 
-    async def send(self, ready: Ready) -> Receipt | Refused:
-        """Put it on the wire. What comes back must be given to `finish`."""
+    async def _publish(self, name: str, outgoing: Outgoing) -> Receipt | Refused:
         try:
-            if why := self._bus.storage.pausing(ready.outgoing.subject):
+            if why := self._bus.storage.pausing(outgoing.subject):
                 raise NotStored(why)
-            return await self._bus.start_create(ready.outgoing)
+            return await self._bus.start_create(outgoing)
         except InputError as error:
-            return Refused(id=ready.response.id, reason="too_large", message=str(error))
+            return Refused(id=name, reason="too_large", message=str(error))
         except TransientError as error:
-            return _unavailable(ready.response.id, error)
+            return _unavailable(name, error)
 
-    async def finish(self, ready: Ready, waiting: Receipt | Refused, *, timeout: float = 0.0) -> Recorded:
+    async def finish(self, ready: Ready, *, timeout: float = 0.0) -> Recorded:
         """Wait until the stream has it, sending it again for `timeout` seconds if the stream refuses.
 
         Nothing is sent any more once this has ended. Raises `Refused`.
@@ -270,14 +272,15 @@ class Intake:
         ended: Recorded | Refused | None = None
         try:
             async with bounded():
-                ended = await self._confirm(ready, waiting)
+                ended = await self._confirm(ready)
                 while isinstance(ended, Refused) and ended.passing and not ended.lasting:
                     if time.monotonic() >= deadline:
                         break
                     unsure = ended if ended.unsure else unsure
                     await asyncio.sleep(RETRY_SECONDS)
                     ended = None
-                    ended = await self._confirm(ready, await self.send(ready), again=True)
+                    ready.receipt = await self._publish(ready.response.id, ready.outgoing)
+                    ended = await self._confirm(ready, again=True)
         except TransientError:
             ended = ended or _unconfirmed(ready, "no answer came back")
         finally:
@@ -323,35 +326,27 @@ class Intake:
         self._metrics.refused.labels(refused.reason).inc()
 
     async def _with_images(
-        self,
-        submission: Submission,
-        deadline: float,
-        check_new: Callable[[ResponseRecorded], Awaitable[None]],
+        self, submission: Submission, check_new: Callable[[ResponseRecorded], Awaitable[None]]
     ) -> tuple[ResponseRecorded, tuple[str, ...]]:
-        """The response with its images stored, and the reasons for what is left out; faults that pass are
-        tried again until `deadline`. `check_new` raises `Refused` for a response that names its images."""
-        response, stored = submission.response, None
+        """The response with its images stored, and the reasons for what is left out. `check_new` raises
+        `Refused` for a response that names its images."""
+        response = submission.response
 
         async def check(digests: tuple[str, ...]) -> None:
             await check_new(msgspec.structs.replace(response, images=digests))
 
-        async with _available(response.id):
-            while stored is None:
-                try:
-                    self.check_erased(response)
-                    stored = await self.attachments.digests(submission, check)
-                except (Refused, TransientError) as error:
-                    refused = refusal_of(error).but(id=response.id)
-                    if not refused.passing or refused.lasting or time.monotonic() >= deadline:
-                        raise refused.but() from None
-                    await asyncio.sleep(RETRY_SECONDS)
+        self.check_erased(response)
+        try:
+            async with bounded():
+                stored = await self.attachments.digests(submission, check)
+        except TransientError as error:
+            raise _unavailable(response.id, error) from error
         left_out = (*(submission.left_out or ()), *stored.left_out)
         return msgspec.structs.replace(response, images=stored.images), left_out
 
-    async def _confirm(
-        self, ready: Ready, waiting: Receipt | Refused, *, again: bool = False
-    ) -> Recorded | Refused:
+    async def _confirm(self, ready: Ready, *, again: bool = False) -> Recorded | Refused:
         """`again`: an earlier attempt may have got through without our hearing of it."""
+        waiting = ready.receipt
         if isinstance(waiting, Refused):
             return waiting
         name, subject = ready.response.id, ready.outgoing.subject
@@ -382,22 +377,20 @@ class Intake:
         return _conflict(ready.response)
 
 
-def _unspanned(sent: ResponseRecorded) -> ResponseRecorded:
-    """Without the ids of its span: one call may be logged by several spans, and is one response."""
-    if SPAN_TAG not in sent.tags:
-        return sent
-    tags = {name: value for name, value in sent.tags.items() if name not in (TRACE_TAG, SPAN_TAG)}
-    return msgspec.structs.replace(sent, tags=tags)
+def _said(response: ResponseRecorded) -> ResponseRecorded:
+    """What its sender said. Without the ids of its span: one call may be logged by several spans, and is one
+    response."""
+    tags = response.tags
+    if SPAN_TAG in tags:
+        tags = {name: value for name, value in tags.items() if name not in (TRACE_TAG, SPAN_TAG)}
+    return msgspec.structs.replace(response, recorded_at=0.0, tags=tags)
 
 
-@contextlib.asynccontextmanager
-async def _available(name: str) -> AsyncIterator[None]:
-    """As `bounded`. Raises `Refused` for what cannot be had now."""
-    try:
-        async with bounded():
-            yield
-    except TransientError as error:
-        raise _unavailable(name, error) from error
+def _repeated(response: ResponseRecorded, same: bool) -> Recorded:
+    """How it ends where its id has left the stream. Raises `Refused` unless the same was recorded."""
+    if not same:
+        raise _conflict(response)
+    return Recorded(id=response.id, status="duplicate")
 
 
 def _conflict(response: ResponseRecorded) -> Refused:

@@ -67,6 +67,8 @@ class KnownIds:
 
     def is_same(self, stream: str, key: str, digest: str) -> bool | None:
         """Whether what was recorded under this key is what has this digest; None where nothing was."""
+        if not self._of[stream]:
+            return None
         high, rest = repeats.entry_of(key, digest)
         found = [one for part in self._of[stream] for one in part.digests(high, rest)]
         return rest & repeats.DIGEST_BITS in found if found else None

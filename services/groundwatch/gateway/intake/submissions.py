@@ -212,7 +212,7 @@ def _submission(
         images=tuple(given),
         sender=caller.sender,
         left_out=left_out,
-        varies=any(isinstance(image, ImageUrl) for image in given),
+        varies=bool(given) and any(isinstance(image, ImageUrl) for image in given),
     )
 
 

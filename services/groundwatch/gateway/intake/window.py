@@ -33,14 +33,13 @@ HELD_BYTES = 8 * 1024 * 1024
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """One in the air. `ending` is a receipt, an awaitable of its end, or its end where that is known.
+    """One in the air. `ending` was sent, is an awaitable of its end, or its end where that is known.
 
     `tenant` is empty for one that was not admitted.
     """
 
     number: int
     size: int
-    ready: Ready | None
     ending: Any
     tenant: str = ""
 
@@ -79,7 +78,7 @@ class Window:
             await self._make_room()
         self._held += size
         tenant = submission.response.tenant
-        self._waiting.append(Waiting(number, size, *await self._start(submission), tenant))
+        self._waiting.append(Waiting(number, size, await self._start(submission), tenant))
         self._added()
 
     async def refused(self, number: int, refused: Refused) -> None:
@@ -87,7 +86,7 @@ class Window:
         await self._take_turns()
         while len(self._waiting) >= self._in_flight:
             await self._make_room()
-        self._waiting.append(Waiting(number, 0, None, refused))
+        self._waiting.append(Waiting(number, 0, refused))
         self._added()
 
     async def _take_turns(self) -> None:
@@ -99,20 +98,18 @@ class Window:
         while self._waiting:
             await self._finish()
 
-    async def _start(self, submission: Submission) -> tuple[Ready | None, Any]:
+    async def _start(self, submission: Submission) -> Any:
         images = submission.images
         if self._intake.blind or not self._intake.attachments.known(images):
             recording = self._intake.record(submission, timeout=self._timeout)
-            return None, asyncio.ensure_future(outcome_of(recording))
-        response = submission.response
+            return asyncio.ensure_future(outcome_of(recording))
         if images:
-            response = msgspec.structs.replace(response, images=tuple(map(str, images)))
-        preparing = self._intake.prepare(response, submission.left_out or (), submission.declined)
-        ready = await outcome_of(preparing)
-        if not isinstance(ready, Ready):
-            self._give_up(ready)
-            return None, ready
-        return ready, await self._intake.send(ready)
+            response = msgspec.structs.replace(submission.response, images=tuple(map(str, images)))
+            submission = msgspec.structs.replace(submission, response=response, images=())
+        sent = await outcome_of(self._intake.send(submission))
+        if not isinstance(sent, Ready):
+            self._give_up(sent)
+        return sent
 
     def _added(self) -> None:
         """For who finishes beside."""
@@ -121,8 +118,8 @@ class Window:
         """Finish the older half: one wait for many, since acknowledgements come in order."""
         half = (len(self._waiting) + 1) // 2
         last = self._waiting[half - 1].ending
-        if isinstance(last, Receipt):
-            await wait_acks([last])
+        if isinstance(last, Ready) and isinstance(last.receipt, Receipt):
+            await wait_acks([last.receipt])
         for _ in range(half):
             await self._finish()
 
@@ -132,8 +129,8 @@ class Window:
         ended = ending = first.ending
         began = time.monotonic()
         try:
-            if first.ready is not None:
-                ended = await outcome_of(self._intake.finish(first.ready, ending, timeout=self._timeout))
+            if isinstance(ending, Ready):
+                ended = await outcome_of(self._intake.finish(ending, timeout=self._timeout))
             elif not isinstance(ending, Recorded | Refused):
                 ended = await asyncio.shield(ending)
         except asyncio.CancelledError:
@@ -142,15 +139,14 @@ class Window:
             self._held += first.size
             raise
         self._ended(first.number, ended, first.tenant)
-        if first.ready is not None and (waited := time.monotonic() - began) >= RETRY_SECONDS:
+        if isinstance(ending, Ready) and (waited := time.monotonic() - began) >= RETRY_SECONDS:
             self._timeout = max(0.0, self._timeout - waited)
             # The stream fails or fails no more: what is in the air tries again side by side, not in turn.
             for place, waiting in enumerate(self._waiting):
-                if waiting.ready is not None:
-                    again = self._intake.finish(waiting.ready, waiting.ending, timeout=self._timeout)
-                    self._waiting[place] = msgspec.structs.replace(
-                        waiting, ready=None, ending=asyncio.ensure_future(outcome_of(again))
-                    )
+                if isinstance(waiting.ending, Ready):
+                    again = outcome_of(self._intake.finish(waiting.ending, timeout=self._timeout))
+                    ending = asyncio.ensure_future(again)
+                    self._waiting[place] = msgspec.structs.replace(waiting, ending=ending)
 
     async def _wait(self) -> None:
         """For the backlog. Raises `Refused` where nothing more is taken."""
@@ -175,10 +171,13 @@ class Window:
     def _give_up(self, ended: Recorded | Refused) -> None:
         """Take nothing more behind one that could not be recorded: every further one would wait for a timeout
         of its own."""
-        if isinstance(ended, Refused) and ended.reason in ("unavailable", "unconfirmed"):
-            self.given_up = self.given_up or Refused(
-                reason="unavailable", message=f"not recorded: one before it was {ended.reason}"
-            )
+        if (
+            self.given_up is None
+            and isinstance(ended, Refused)
+            and ended.reason in ("unavailable", "unconfirmed")
+        ):
+            message = f"not recorded: one before it was {ended.reason}"
+            self.given_up = Refused("unavailable", message)
 
 
 MAX_ERRORS = 100

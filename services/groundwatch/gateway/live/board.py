@@ -15,10 +15,9 @@ from typing import Any
 
 import msgspec
 import nats.js.errors
-from nats.js.kv import KeyValue
 
 from groundwatch import __version__
-from groundwatch.errors import UNDECODED, TransientError
+from groundwatch.errors import UNDECODED, TransientError, Unavailable
 from groundwatch.events import LIVE, REPLACEABLE, Drawn, ResponseScored
 from groundwatch.keys import digest
 from groundwatch.protocols import registry
@@ -27,6 +26,7 @@ from groundwatch.reporting.report import Report, ReportState
 from groundwatch.reporting.trends import VersionReport, Versions, VersionsState
 from groundwatch.runtime.delivery.bus import ENCODER, Bus
 from groundwatch.runtime.delivery.streams import FAULTS, Position, position_of
+from groundwatch.runtime.stores.buckets import Bucket
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.statistics.alarm import Rule
 from groundwatch.topology import BUCKETS, OUTCOMES, REPORT_BUCKET
@@ -245,6 +245,7 @@ class Snapshots:
 
     def __init__(self, bus: Bus, counting: str) -> None:
         self._bus = bus
+        self._bucket = Bucket(bus, REPORT_BUCKET, nameless=True)
         self._counting = counting
         self._most = next(one.max_bytes for one in BUCKETS if one.name == REPORT_BUCKET) // GENERATIONS
         self.problem = ""
@@ -253,11 +254,11 @@ class Snapshots:
     async def read(self) -> State | None:
         """The snapshot of the stream as it is now; None where there is none that can be gone on from.
 
-        Raises what NATS raises when it does not answer: all outcomes take too long to be read for that.
+        Raises `Unavailable`, or what NATS raises, when it does not answer: all outcomes take too long to be
+        read for that.
         """
         try:
-            bucket = await self._bus.js.key_value(REPORT_BUCKET)
-            manifest, _ = await _manifest(bucket)
+            manifest = await self._bucket.read_as(LIVE, Manifest)
             if manifest is None or manifest.counting != self._counting:
                 return None
             held = await self._held()
@@ -267,11 +268,18 @@ class Snapshots:
             names = [f"part.{manifest.name}.{number}" for number in range(manifest.parts)]
             parts: list[bytes] = []
             for start in range(0, len(names), TOGETHER):
-                entries = await asyncio.gather(*map(bucket.get, names[start : start + TOGETHER]))
-                parts += [entry.value or b"" for entry in entries]
+                found = await asyncio.gather(*map(self._bucket.get, names[start : start + TOGETHER]))
+                parts += [one.data for one in found if one is not None]
+            if len(parts) < len(names):
+                # A newer snapshot took its place while it was read.
+                return None
             return await asyncio.to_thread(_unpacked, parts)
-        except nats.js.errors.NotFoundError:
-            # No bucket, or a newer snapshot took its place while it was read.
+        except (nats.js.errors.NotFoundError, Unavailable) as error:
+            if isinstance(error, Unavailable) and not isinstance(
+                error.__cause__, nats.js.errors.NotFoundError
+            ):
+                raise
+            # There is no bucket.
             return None
         except (*UNDECODED, zlib.error, ValueError) as error:
             logger.warning("gateway.snapshot_unread", error=repr(error))
@@ -280,17 +288,14 @@ class Snapshots:
     async def wanted(self, sequence: int, seconds: float) -> bool:
         """Whether nobody has written one that goes so far, or any in so many seconds."""
         try:
-            manifest, _ = await _manifest(await self._bus.js.key_value(REPORT_BUCKET))
+            manifest = await self._bucket.read_as(LIVE, Manifest)
             if manifest is None or not _goes_on(manifest, await self._held()):
                 return True
-            if manifest.counting != self._counting:
-                # During an upgrade gateways of both versions write, each no oftener than it may.
-                return time.time() - manifest.at >= seconds
-            return manifest.sequence < sequence and time.time() - manifest.at >= seconds
-        except nats.js.errors.NotFoundError:
-            self.problem = _absent()
-        except FAULTS as error:
-            self.problem = _unwritten(repr(error))
+            # During an upgrade gateways of both versions write, each no oftener than it may.
+            newer = manifest.counting != self._counting or manifest.sequence < sequence
+            return newer and time.time() - manifest.at >= seconds
+        except (TransientError, *FAULTS) as error:
+            self.problem = _unwritten(str(error) or repr(error))
         return False
 
     async def write(self, sequence: int, data: bytes) -> bool:
@@ -300,8 +305,7 @@ class Snapshots:
             self.problem = _unwritten(f"it has {len(data)} bytes, and at most {self._most} are kept")
             return False
         try:
-            bucket = await self._bus.js.key_value(REPORT_BUCKET)
-            _, revision = await _manifest(bucket)
+            before = await self._bucket.get(LIVE)
             size = max(1, min(PART, self._bus.client.max_payload - HEADROOM))
             parts = [data[start : start + size] for start in range(0, len(data), size)]
             manifest = Manifest(
@@ -314,18 +318,13 @@ class Snapshots:
                 at=time.time(),
             )
             for number, part in enumerate(parts):
-                await bucket.put(f"part.{manifest.name}.{number}", part)
-            await bucket.update(LIVE, msgspec.json.encode(manifest), revision)
-        except nats.js.errors.KeyWrongLastSequenceError:
-            # Another gateway was faster.
-            return False
-        except nats.js.errors.NotFoundError:
-            self.problem = _absent()
-            return False
+                await self._bucket.put(f"part.{manifest.name}.{number}", part, 0)
+            revision = before.revision if before is not None else 0
+            # 0: another gateway was faster.
+            return bool(await self._bucket.put(LIVE, msgspec.json.encode(manifest), revision))
         except (TransientError, *FAULTS) as error:
-            self.problem = _unwritten(repr(error))
-            return False
-        return True
+            self.problem = _unwritten(str(error) or repr(error))
+        return False
 
     async def _held(self) -> list[Position]:
         streams = streams_of_kind(OUTCOMES, self._bus.partitions)
@@ -336,19 +335,6 @@ def _goes_on(manifest: Manifest, held: Sequence[Position]) -> bool:
     """Whether it is of these streams; partitions may have come since."""
     now = tuple(one.made for one in held)
     return bool(manifest.streams) and now[: len(manifest.streams)] == manifest.streams
-
-
-async def _manifest(bucket: KeyValue) -> tuple[Manifest | None, int]:
-    """The manifest, if there is one that can be read, and the revision to write another one over."""
-    try:
-        entry = await bucket.get(LIVE)
-    except nats.js.errors.KeyNotFoundError as error:
-        gone = error.entry
-        return None, (gone.revision if gone is not None else 0) or 0
-    try:
-        return msgspec.json.decode(entry.value or b"", type=Manifest), entry.revision or 0
-    except UNDECODED:
-        return None, entry.revision or 0
 
 
 def packed(state: State) -> bytes:
@@ -362,12 +348,6 @@ def _unpacked(parts: list[bytes]) -> State:
     if not unpacking.eof:
         raise ValueError("a snapshot is cut short, or too large")
     return _STATE.decode(data)
-
-
-def _absent() -> str:
-    return (
-        f"the report is not written down: bucket {REPORT_BUCKET} is missing: run groundwatch admin provision"
-    )
 
 
 def _unwritten(why: str) -> str:

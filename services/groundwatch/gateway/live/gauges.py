@@ -29,6 +29,21 @@ NO_LIMIT = 2**62
 """What Go takes for the memory limit where none is set is near 2^63."""
 
 
+class NatsServer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a server told at its monitoring port; one that is not `up` did not answer. `behind` are copies of
+    streams that are not up to date. Sizes are in bytes."""
+
+    up: bool
+    jetstream: bool = False
+    stored: int | None = None
+    limit: int | None = None
+    memory: int | None = None
+    behind: int = 0
+
+
+AWAY = NatsServer(up=False)
+
+
 class Server(msgspec.Struct):
     """Of `/varz`: the process."""
 
@@ -98,7 +113,8 @@ class NatsMonitor(SupervisedTask):
         )
         self._servers = {httpx.URL(url).netloc.decode(): url for url in settings.monitors}
         self._slow: dict[str, int] = {}
-        self._silent: set[str] = set()
+        self.seen: dict[str, NatsServer] = {}
+        """What each told last, by its address."""
 
     async def stop(self) -> None:
         await super().stop()
@@ -116,11 +132,10 @@ class NatsMonitor(SupervisedTask):
         except (httpx.HTTPError, TimeoutError, msgspec.MsgspecError) as error:
             self._forget(name)
             self._shown.monitor_up.labels(name).set(0)
-            if name not in self._silent:
+            if self.seen.get(name) != AWAY:
                 logger.warning("nats.monitor", server=shown_address(url), error=repr(error))
-            self._silent.add(name)
+            self.seen[name] = AWAY
             return
-        self._silent.discard(name)
         self._show(name, process, stored)
 
     async def _get(self, url: str) -> bytes:
@@ -152,6 +167,14 @@ class NatsMonitor(SupervisedTask):
         led = [group for group in groups if group.leader == process.server_name]
         behind = [peer for group in led for peer in group.replicas or () if peer.offline or not peer.current]
         shown.replicas_behind.labels(name).set(len(behind))
+        self.seen[name] = NatsServer(
+            up=True,
+            jetstream=not stored.disabled,
+            stored=stored.storage,
+            limit=stored.config.max_storage,
+            memory=process.mem,
+            behind=len(behind),
+        )
         # Since the server's start, and less than before when it has started again.
         before = self._slow.get(name, 0)
         self._slow[name] = process.slow_consumers

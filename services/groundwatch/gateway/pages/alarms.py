@@ -17,7 +17,7 @@ from groundwatch.gateway.http.requests import Route, caller_of, form_of, is_json
 from groundwatch.gateway.live.alarms import Acknowledgements, key_of
 from groundwatch.gateway.live.corrections import CorrectedRates
 from groundwatch.gateway.pages.rendering import Pages, address
-from groundwatch.gateway.pages.showing import scale_top
+from groundwatch.gateway.pages.showing import decimal, percent, scale_top, whole
 from groundwatch.gateway.refusals import Refused
 from groundwatch.keys import response_key
 from groundwatch.reporting.alarms import Raised
@@ -35,7 +35,7 @@ from groundwatch.topology.partitions import partition_of_subject, stream_in, sub
 READ = 1_500
 """Outcomes of the protocol, of all models, that are read before the turn, and behind it."""
 
-LENGTHS = (0, 26, 76)
+LENGTHS = {"up to 25 words": 0, "26 to 75": 26, "more": 76}
 """Words of short, middling and long answers, at least."""
 
 _SCORED = msgspec.json.Decoder(ResponseScored)
@@ -172,8 +172,8 @@ def _traffic(
 
 
 def _shares(words: Sequence[int]) -> tuple[float, ...]:
-    found = Counter(sum(number >= start for start in LENGTHS[1:]) for number in words)
-    return tuple(found[place] / len(words) for place in range(len(LENGTHS))) if words else ()
+    found = Counter(sum(number >= start for start in LENGTHS.values()) for number in words)
+    return tuple(found[place] / len(words) for place in range(1, len(LENGTHS) + 1)) if words else ()
 
 
 def _wrong(events: Sequence[ResponseScored], category: str, most: int) -> list[WrongAnswer]:
@@ -210,13 +210,9 @@ NOT_READ = (*FAULTS, GroundwatchError)
 _DECODER = msgspec.json.Decoder(AlarmRaised)
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """What stood one way before a turn and another way after it; `differs` where that is no chance matter."""
-
-    what: str
-    before: dict[str, str] | str
-    after: dict[str, str] | str
-    differs: bool = False
+Side = dict[str, str] | str
+Change = tuple[str, Side, Side, bool]
+"""What stood one way before a turn and another way after it; true where that is no chance matter."""
 
 
 class AlarmPages:
@@ -351,25 +347,15 @@ def _seconds(text: str) -> str:
 
 def _changes(around: Around) -> list[Change]:
     before, after = around.before, around.after
-    lengths = ("up to 25 words", "26 to 75", "more") if len(LENGTHS) == 3 else ()
+    hourly, words = (before.per_hour, after.per_hour), (before.words, after.words)
     return [
         _counts("Version", before.versions, after.versions),
         _counts("Judges", before.judges, after.judges),
         _counts("Tenants", before.tenants, after.tenants, share=True),
-        Change(
-            what="Answers an hour",
-            before=_number(before.per_hour),
-            after=_number(after.per_hour),
-            differs=_apart(before.per_hour, after.per_hour, 2.0),
-        ),
-        Change(
-            what="Words an answer",
-            before=_number(before.words, 1),
-            after=_number(after.words, 1),
-            differs=_apart(before.words, after.words, 1.3),
-        ),
-        Change(what="Length", before=_mix(lengths, before), after=_mix(lengths, after)),
-        Change(what="Not scored", before=f"{before.unscored:,}", after=f"{after.unscored:,}"),
+        ("Answers an hour", whole(hourly[0]), whole(hourly[1]), _apart(*hourly, 2.0)),
+        ("Words an answer", decimal(words[0], 1), decimal(words[1], 1), _apart(*words, 1.3)),
+        ("Length", _mix(before), _mix(after), False),
+        ("Not scored", whole(before.unscored), whole(after.unscored), False),
     ]
 
 
@@ -380,20 +366,12 @@ def _counts(what: str, before: dict[str, int], after: dict[str, int], share: boo
         abs(before.get(name, 0) / totals[0] - after.get(name, 0) / totals[1]) > (0.2 if share else 0.05)
         for name in {*before, *after}
     )
-    return Change(
-        what=what,
-        before={name: f"{number:,}" for name, number in before.items()},
-        after={name: f"{number:,}" for name, number in after.items()},
-        differs=differs,
-    )
+    shown = [{name: whole(number) for name, number in side.items()} for side in (before, after)]
+    return what, shown[0], shown[1], differs
 
 
-def _mix(names: tuple[str, ...], traffic: Traffic) -> dict[str, str]:
-    return {name: f"{share:.0%}" for name, share in zip(names, traffic.lengths, strict=False)}
-
-
-def _number(value: float | None, digits: int = 0) -> str:
-    return "–" if value is None else f"{value:,.{digits}f}"
+def _mix(traffic: Traffic) -> dict[str, str]:
+    return {name: percent(share, 0) for name, share in zip(LENGTHS, traffic.lengths, strict=False)}
 
 
 def _apart(before: float | None, after: float | None, times: float) -> bool:

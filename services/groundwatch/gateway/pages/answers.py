@@ -23,11 +23,11 @@ from groundwatch.events import (
     ChainAdvanced,
     ClaimsMatched,
     Decision,
-    Judge,
     JudgedClaim,
     Label,
     LeftOut,
     LeftOutKind,
+    Match,
     OpinionGiven,
     OutcomeKind,
     Reference,
@@ -35,7 +35,7 @@ from groundwatch.events import (
     SubSentence,
     version_of,
 )
-from groundwatch.gateway.answers import Answer, AnswerPage, ErasedAnswer, RawEvent, find_answer
+from groundwatch.gateway.answers import Answer, AnswerPage, ErasedAnswer, find_answer
 from groundwatch.gateway.auth import VIEW, VIEW_PAGE, Caller
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.requests import Route, caller_of, is_json, json
@@ -201,139 +201,43 @@ MANY = 200
 """Facts, rounds and names that are shown of an answer."""
 
 
-class TripletRow(msgspec.Struct, frozen=True, kw_only=True):
-    parts: tuple[str, str, str]
-    decision: Decision
-    wrong: str
-    graph: str
-
-
-class MatchRow(msgspec.Struct, frozen=True, kw_only=True):
-    text: str
-    reference: str
-    kind: str
-
-
-class StepRow(msgspec.Struct, frozen=True, kw_only=True):
-    number: int
-    description: str
-    image: str
-    similarity: float | None
-    gc: float | None
+TripletRow = tuple[tuple[str, str, str], Decision, str, str]
+"""A triplet with its verdict, the part of it that is wrong, and what the scene graph makes of it."""
 
 
 def triplet_rows(claims: Sequence[JudgedClaim], reference: Reference | None) -> list[TripletRow]:
-    """Tri-HE's triplets, with what the scene graph makes of each where there is one."""
+    """Tri-HE's triplets, nothing where a claim is none."""
     graph = SceneGraph(reference.triplets, reference.objects) if reference and reference.triplets else None
-    found = []
+    rows: list[TripletRow] = []
     for claim in claims:
-        if (parts := triplet_of(claim)) is not None:
-            found.append(
-                TripletRow(
-                    parts=parts,
-                    decision=claim.decision,
-                    wrong=blamed(claim) or "",
-                    graph=graph.judge(parts).value if graph is not None else "",
-                )
-            )
-    return found
+        if (parts := triplet_of(claim)) is None:
+            return []
+        by_graph = graph.judge(parts).value if graph is not None else ""
+        rows.append((parts, claim.decision, blamed(claim) or "", by_graph))
+    return rows
 
 
-def match_rows(judged: ClaimsMatched, reference: Reference | None) -> tuple[list[MatchRow], list[str]]:
+def match_rows(
+    judged: ClaimsMatched, reference: Reference | None
+) -> tuple[list[tuple[str, Match | None]], list[str]]:
     """What each generated feature was matched with, and objects of the reference that nothing was."""
     by_claim = {match.claim: match for match in judged.matches}
-    rows = []
-    for at, claim in enumerate(judged.extracted.claims[:MANY]):
-        match = by_claim.get(at)
-        rows.append(
-            MatchRow(
-                text=claim.text,
-                reference=match.reference if match is not None else "",
-                kind=match.kind if match is not None else "",
-            )
-        )
+    rows = [(claim.text, by_claim.get(at)) for at, claim in enumerate(judged.extracted.claims[:MANY])]
     covered = {match.reference.casefold() for match in judged.matches}
     named = reference.objects if reference is not None else ()
     return rows, [name for name in named if name.casefold() not in covered][:MANY]
 
 
-def step_rows(chain: ChainAdvanced, outcome: ResponseScored | None) -> list[StepRow]:
-    """A chain round by round; `gc` is GC@t where there is an outcome."""
-    values = outcome.values if outcome is not None else {}
-    return [
-        StepRow(
-            number=at,
-            description=step.description,
-            image=step.image,
-            similarity=step.similarity,
-            gc=values.get(f"gc{at}"),
-        )
-        for at, step in enumerate(chain.steps[:MANY], 1)
-    ]
-
-
-def curve(steps: Sequence[StepRow], width: int = 520, height: int = 150) -> Markup:
-    """Similarity and GC@t over the rounds, drawn by the server."""
-    lines = [
-        (name, [(step.number, value) for step in steps if (value := getattr(step, of)) is not None])
-        for name, of in (("similarity", "similarity"), ("gc", "gc"))
-    ]
-    if not any(len(points) > 1 for _, points in lines):
-        return Markup("")
-    last = max(step.number for step in steps)
-    low = min(0.0, *(value for _, points in lines for _, value in points))
-
-    def at(number: int, value: float) -> tuple[float, float]:
-        x = 34 + (width - 44) * (number - 1) / max(1, last - 1)
-        return x, 10 + (height - 34) * (1 - value) / (1 - low)
-
-    drawn = []
-    for level in (1.0, 0.5, 0.0):
-        y = at(1, level)[1]
-        drawn.append(
-            Markup('<line class="rule" x1="34" x2="{}" y1="{:.1f}" y2="{:.1f}"/>').format(width - 10, y, y)
-            + Markup('<text x="28" y="{:.1f}" text-anchor="end">{}</text>').format(y + 4, level)
-        )
-    for name, points in lines:
-        placed_points = " ".join(f"{x:.1f},{y:.1f}" for x, y in (at(*point) for point in points))
-        drawn.append(Markup('<g class="{}"><polyline class="line" points="{}"/>').format(name, placed_points))
-        drawn += [
-            Markup(
-                '<circle class="point" cx="{:.1f}" cy="{:.1f}" r="3"><title>{}: {:.3f}</title></circle>'
-            ).format(*at(number, value), number, value)
-            for number, value in points
-        ]
-        drawn.append(Markup("</g>"))
-    drawn += [
-        Markup('<text x="{:.1f}" y="{}" text-anchor="middle">{}</text>').format(
-            at(step.number, 0)[0], height - 4, step.number
-        )
-        for step in steps
-        if last <= 12 or step.number % (last // 10) == 0
-    ]
-    told = ", ".join(f"{step.similarity:.2f}" for step in steps if step.similarity is not None)
-    return Markup(
-        '<svg class="chart curve" role="img" viewBox="0 0 {} {}" aria-label="Similarity to the first image '
-        'by round: {}">{}</svg>'
-    ).format(width, height, told, Markup("").join(drawn))
-
-
 SIGNS = {Decision.REFUTED: "✗", Decision.SUPPORTED: "✓", Decision.UNDECIDED: "?"}
 
 
-class PlacedBox(msgspec.Struct, frozen=True, kw_only=True):
-    """A place in an image where a judge saw something, in percent of its width and height."""
+class PlacedBox(msgspec.Struct, frozen=True):
+    """A place in an image where a judge saw something; `bad`: one of its facts does not hold."""
 
     number: int
-    x: str
-    y: str
-    width: str
-    height: str
+    box: Box
     facts: tuple[int, ...]
     bad: bool
-    label: str
-    score: float
-    below: bool
 
 
 class Picture(msgspec.Struct, frozen=True, kw_only=True):
@@ -341,7 +245,7 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
 
     sha256: str
     label: str
-    boxes: tuple[PlacedBox, ...]
+    boxes: list[PlacedBox]
 
 
 class Fact(msgspec.Struct, frozen=True, kw_only=True):
@@ -417,8 +321,10 @@ class AnswerPages:
         tenant = "" if caller.only else found.tenant
         version_tags = self._core.answers.version_tags
         reference = response.reference if response is not None else None
-        steps = step_rows(judged, outcome) if isinstance(judged, ChainAdvanced) else []
-        triplets = triplet_rows(claims, reference) if all(map(triplet_of, claims)) else []
+        values = outcome.values if outcome is not None else {}
+        judges = outcome.judges if outcome is not None else {}
+        steps = judged.steps[:MANY] if isinstance(judged, ChainAdvanced) else ()
+        triplets = triplet_rows(claims, reference)
         run = caller.in_words(found.run)
         tabs = [
             Tab(
@@ -450,7 +356,7 @@ class AnswerPages:
             protocol=protocol,
             outcome=outcome,
             kinds=OutcomeKind,
-            why=_why(outcome),
+            why=explain(outcome.reason, declined=outcome.outcome is OutcomeKind.DECLINED) if outcome else "",
             text=marked(
                 response.answer if response is not None else None,
                 outcome.units if outcome is not None else (),
@@ -458,7 +364,7 @@ class AnswerPages:
                 left_out=outcome.left_out if outcome is not None else (),
             ),
             left_out=bool(outcome is not None and outcome.left_out),
-            units=_analytical(outcome),
+            units=sum(unit.label is Label.ANALYTICAL for unit in outcome.units) if outcome is not None else 0,
             pictures=pictures,
             facts=facts_of(claims, pictures, own),
             more_facts=max(0, len(outcome.claims) - MANY) if outcome is not None else 0,
@@ -470,12 +376,11 @@ class AnswerPages:
             triplets=triplets,
             graph=reference.triplets[:MANY] if reference is not None and triplets else (),
             matches=match_rows(judged, reference) if isinstance(judged, ClaimsMatched) else None,
-            steps=steps,
-            curve=curve(steps),
+            steps=[(step, values.get(f"gc{at}")) for at, step in enumerate(steps, 1)],
             opinions=own,
-            judges=outcome.judges if outcome is not None else {},
-            judge=_judge(outcome),
-            events=[_formatted(one) for one in found.events],
+            judges=judges,
+            judge=judges.get(Stage.VERIFICATION) or judges.get(Stage.MATCHING),
+            events=[(one, _formatted(one.data)) for one in found.events],
             link=answer_address(found.id, tenant, run, protocol),
         )
 
@@ -490,25 +395,13 @@ def placed(images: Sequence[str], claims: Sequence[JudgedClaim], name: str) -> l
     made: dict[int, list[PlacedBox]] = {}
     for number, (box, facts) in enumerate(list(by_place.values())[:MANY], 1):
         bad = any(claims[fact].decision is Decision.REFUTED for fact in facts)
-        made.setdefault(box.image, []).append(
-            PlacedBox(
-                number=number,
-                x=_percent(box.x0),
-                y=_percent(box.y0),
-                width=_percent(box.x1 - box.x0),
-                height=_percent(box.y1 - box.y0),
-                facts=tuple(dict.fromkeys(facts)),
-                bad=bad,
-                label=box.label,
-                score=box.score,
-                below=box.y0 < 0.06,
-            )
-        )
+        placed_box = PlacedBox(number, box, tuple(dict.fromkeys(facts)), bad)
+        made.setdefault(box.image, []).append(placed_box)
     return [
         Picture(
             sha256=sha256,
             label=f"Image {at + 1} of {len(images)} of answer {name[:100]}",
-            boxes=tuple(sorted(made.get(at, ()), key=lambda box: box.bad)),
+            boxes=sorted(made.get(at, ()), key=lambda one: one.bad),
         )
         for at, sha256 in enumerate(images)
     ]
@@ -548,12 +441,6 @@ def _told(outcome: ResponseScored | None) -> str:
     return f"{outcome.score:.2f}" if outcome.score is not None else outcome.outcome.value
 
 
-def _why(outcome: ResponseScored | None) -> str:
-    if outcome is None:
-        return ""
-    return explain(outcome.reason, declined=outcome.outcome is OutcomeKind.DECLINED)
-
-
 def _in_run(found: Answer, run: str, protocol: str) -> str:
     hit = next((hit for hit in found.hits if hit.run == run and hit.protocol == protocol), None)
     if hit is None:
@@ -561,42 +448,18 @@ def _in_run(found: Answer, run: str, protocol: str) -> str:
     return f"{hit.score:.2f}" if hit.score is not None else hit.outcome
 
 
-def _analytical(outcome: ResponseScored | None) -> int:
-    return sum(unit.label == "analytical" for unit in outcome.units) if outcome is not None else 0
-
-
-def _judge(outcome: ResponseScored | None) -> Judge | None:
-    """Who decided on the facts."""
-    judges = outcome.judges if outcome is not None else {}
-    return judges.get(Stage.VERIFICATION) or judges.get(Stage.MATCHING)
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.3f}%"
-
-
-class Formatted(msgspec.Struct, frozen=True):
-    subject: str
-    size: int
-    text: str
-
-
-def _formatted(raw: RawEvent) -> Formatted:
+def _formatted(data: bytes) -> str:
+    """An event as JSON that people read."""
     try:
-        text = msgspec.json.format(
-            raw.data[:MOST_CHARACTERS] if len(raw.data) <= MOST_CHARACTERS else raw.data, indent=2
-        ).decode()
+        text = msgspec.json.format(data, indent=2).decode()
     except (msgspec.DecodeError, UnicodeDecodeError):
-        text = raw.data[:MOST_CHARACTERS].decode("utf-8", "replace")
-    cut = (
-        f"{text[:MOST_CHARACTERS]}\n… {len(text) - MOST_CHARACTERS:,} more characters"
-        if len(text) > MOST_CHARACTERS
-        else text
-    )
-    return Formatted(raw.subject, len(raw.data), visible(cut))
+        text = data[:MOST_CHARACTERS].decode("utf-8", "replace")
+    if (left := len(text) - MOST_CHARACTERS) > 0:
+        text = f"{text[:MOST_CHARACTERS]}\n… {left:,} more characters"
+    return visible(text)
 
 
-SHOWN = 25
+LISTED = 25
 """Answers of a page."""
 
 FILTERS = {
@@ -646,7 +509,7 @@ class AnswersRoutes:
         try:
             query = query_of(request, caller)
             after = read_cursor(request.query_params.get("cursor", ""), query.order)
-            found = await self._core.answers.search(query, after, MOST if is_json(request) else SHOWN)
+            found = await self._core.answers.search(query, after, MOST if is_json(request) else LISTED)
         except TooSlow as error:
             wrong = Refused("too_slow", str(error))
         except WrongFilter as error:

@@ -42,18 +42,6 @@ class Stage(msgspec.Struct, kw_only=True):
     missing: int = 0
 
 
-class NatsServer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a server told at its monitoring port; one that is not `up` did not answer."""
-
-    name: str
-    up: bool
-    jetstream: bool = False
-    stored: float | None = None
-    limit: float | None = None
-    memory: float | None = None
-    behind: int = 0
-
-
 class HealthPage:
     def __init__(self, core: GatewayCore, pages: Pages) -> None:
         self._core = core
@@ -101,7 +89,7 @@ class HealthPage:
             refused=_counts(core.metrics.refused),
             losses=losses,
             budgets=budgets,
-            servers=self._servers(),
+            servers=sorted(core.nats_monitor.seen.items()) if core.nats_monitor is not None else [],
             away=bus.away,
             partitions=bus.partitions,
             unread=unread,
@@ -131,35 +119,6 @@ class HealthPage:
             stage.missing += not one.there
         order = {name: place for place, name in enumerate(("gateway", *STAGES))}
         return sorted(found.values(), key=lambda one: (order.get(one.name, len(order)), one.name))
-
-    def _servers(self) -> list[NatsServer]:
-        if self._core.nats_monitor is None:
-            return []
-        shown = self._core.metrics.nats
-
-        def told(metric: MetricWrapperBase, **labels: str) -> dict[str, float]:
-            return {
-                sample.labels["server"]: sample.value
-                for family in metric.collect()
-                for sample in family.samples
-                if all(sample.labels.get(name) == value for name, value in labels.items())
-            }
-
-        stored, limits = told(shown.stored, store="file"), told(shown.store_limit, store="file")
-        up, memory = told(shown.jetstream_up), told(shown.memory)
-        behind = told(shown.replicas_behind)
-        return [
-            NatsServer(
-                name=name,
-                up=bool(value),
-                jetstream=bool(up.get(name)),
-                stored=stored.get(name),
-                limit=limits.get(name),
-                memory=memory.get(name),
-                behind=int(behind.get(name, 0)),
-            )
-            for name, value in sorted(told(shown.monitor_up).items())
-        ]
 
 
 async def newest_letters(bus: Bus, most: int = LETTERS) -> tuple[list[DeadLetter], int]:

@@ -1,5 +1,7 @@
 """The first page: every model and version side by side, each number with a way to the answers behind it."""
 
+from importlib import resources
+
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
@@ -32,28 +34,7 @@ RECENT_SECONDS = 600.0
 HEATS = (0.03, 0.08, 0.15, 0.25)
 """Rates from which on a cell of the table of categories is darker."""
 
-SAMPLE = {
-    "model": "my-lvlm",
-    "prompt": "Describe the image.",
-    "answer": "There is a red ball and a green box.",
-    "images": [
-        "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAEAAAABAAgMAAADXB5lNAAAACVBMVEXi4ujaIBoxYuNguBg3AAAAaUlE"
-        "QVR42u2QwQmAMAxFX0MH6MV9OoIXl3QKp3CODlDQQ7Amgt7qqR8SwuPxD4GRkZ8T7nMF2AWYFmMIhMzsQIToQHJNAhmdCwSAZA0f0c"
-        "L4ZXQBFdD1ZhwAxRobOg0U1Gqg2k54/rRLTiAMDQ/sZpvPAAAAAElFTkSuQmCC"
-    ],
-    "reference": {
-        "objects": ["ball", "box"],
-        "triplets": [["ball", "is", "red"], ["box", "is", "blue"]],
-        "complete": True,
-    },
-}
-
-
-class VersionRow(msgspec.Struct, frozen=True, kw_only=True):
-    version: str
-    report: VersionReport
-    corrected: Interval | None
-    points: list[Point]
+SAMPLE = msgspec.json.decode(resources.files(__package__ or "").joinpath("sample.json").read_bytes())
 
 
 class ModelRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +43,7 @@ class ModelRow(msgspec.Struct, frozen=True, kw_only=True):
     corrected: Interval | None
     points: list[Point]
     alarms: list[Raised]
-    versions: list[VersionRow]
+    versions: list[tuple[VersionReport, Interval | None]]
     categories: dict[str, Interval | None]
     beside: str
 
@@ -98,7 +79,7 @@ class Overview:
         names = _categories(shown)
         top = scale_top(
             [one for row in shown for one in (row.report.hallucination_rate, row.corrected)]
-            + [one.report.hallucination_rate for row in shown for one in row.versions]
+            + [version.hallucination_rate for row in shown for version, _ in row.versions]
         )
         trend_top = scale_top([point.rate for row in shown for point in row.points])
         since = live.position - RECENT
@@ -124,7 +105,7 @@ class Overview:
             any_corrected=any(
                 one is not None
                 for row in shown
-                for one in (row.corrected, *(v.corrected for v in row.versions))
+                for one in (row.corrected, *(rate for _, rate in row.versions))
             ),
             problem=problem,
             sample=_sample(f"{request.url.scheme}://{request.url.netloc}", self._core.access.asks),
@@ -141,7 +122,7 @@ class Overview:
         for report in msgspec.convert(reports, list[ModelReport]):
             key = (report.model, report.protocol, report.fingerprint)
             of_model = versions.get(key, [])
-            named = [one for one in of_model if one.version]
+            named = [one.version for one in of_model]
             alarms = [
                 one for one in raised if (one.alarm.model, one.alarm.protocol, one.alarm.fingerprint) == key
             ]
@@ -154,13 +135,7 @@ class Overview:
                     points=merged_trend(one.trend for one in of_model).points(),
                     alarms=alarms,
                     versions=[
-                        VersionRow(
-                            version=one.version,
-                            report=one,
-                            corrected=corrected.rate(*key, version=one.version),
-                            points=one.trend.points(),
-                        )
-                        for one in (of_model if named else ())
+                        (one, corrected.rate(*key, version=one.version)) for one in of_model if any(named)
                     ],
                     categories={one.name: one.hallucination_rate for one in report.categories},
                     beside=". ".join(beside_rate(report)),

@@ -16,7 +16,7 @@ from groundwatch.errors import GroundwatchError
 from groundwatch.events import DEFAULT_TENANT, LIVE
 from groundwatch.gateway.auth import ANYBODY, Caller, Need
 from groundwatch.gateway.http.requests import Route, known_caller
-from groundwatch.gateway.pages.showing import FILTERS, interval_chart, trend_chart
+from groundwatch.gateway.pages.showing import FILTERS
 from groundwatch.gateway.refusals import Refused, refusal_of
 from groundwatch.runtime.delivery.streams import FAULTS
 from groundwatch.runtime.telemetry.logs import logger
@@ -116,8 +116,6 @@ class Pages:
             static=self.static.address,
             address=address,
             answer_address=answer_address,
-            interval_chart=interval_chart,
-            trend_chart=trend_chart,
         )
 
     def render(self, request: Request, name: str, /, *, status: int = 200, **values: Any) -> Response:

@@ -83,24 +83,6 @@ class _Opinion(msgspec.Struct, kw_only=True):
     reviewer: Reviewer = ""
 
 
-RULES: dict[Rule, str] = {
-    "random": "every answer alike",
-    "uncertain": "answers whose judge is unsure first",
-    "disagreement": "answers of which judges disagree first",
-    "alarm": "the answers behind an alarm",
-    "all": "every answer that the filters leave",
-}
-"""What each rule draws, in words."""
-
-PROBABILITIES: dict[Rule, str] = {
-    "random": "Each answer has the same probability of being drawn.",
-    "uncertain": "The less sure the judge is of an answer's facts, the likelier it is drawn, in proportion.",
-    "disagreement": "An answer on which judges disagree is four times as likely to be drawn as another.",
-    "alarm": "Each answer behind the alarm has the same probability of being drawn.",
-    "all": "Each answer that the filters leave is drawn: its probability is 1.",
-}
-
-
 class ReviewRoutes:
     """Queues as pages and as JSON, and what reviewers do with their items."""
 
@@ -393,7 +375,6 @@ class ReviewRoutes:
             status=422 if wrong else 200,
             queues=list(zip(specs, progress, strict=True)),
             corrected={spec.name: _headlines(rows, spec.name) for spec in specs},
-            rules=RULES,
             protocols=registry.names(),
             decisions=[one.value for one in Decision],
             alarms=[one.alarm for one in self._core.live.raised] if caller.only is None else [],
@@ -429,8 +410,6 @@ class ReviewRoutes:
             items=[(item, list(holding(item, now))) for item in items],
             more=items[-1].key if len(items) == PAGE else "",
             after=after,
-            rule=RULES[spec.rule],
-            probabilities=PROBABILITIES[spec.rule],
             waits_for_drawing=not spec.closed and spec.size > 0 and not frame.complete,
         )
 

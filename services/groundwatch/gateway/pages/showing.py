@@ -1,8 +1,7 @@
-"""How pages show numbers, times, texts and charts: the filters of their templates.
+"""How pages show numbers, times and texts: the filters of their templates.
 
 Every text that others wrote goes through `text` or `cut`: isolated from the direction of what stands around
-it, with control characters made visible, and no longer than a page can bear. Charts are SVG, coloured by the
-style sheet alone, and told in words to who cannot see them.
+it, with control characters made visible, and no longer than a page can bear.
 """
 
 import unicodedata
@@ -10,7 +9,6 @@ from collections.abc import Sequence
 
 from markupsafe import Markup, escape
 
-from groundwatch.reporting.trends import Point
 from groundwatch.statistics.intervals import Interval
 from groundwatch.times import moment_of
 
@@ -160,6 +158,7 @@ FILTERS = {
     "bounds": bounds,
     "limits": limits,
     "moment": moment,
+    "stamp": stamp,
     "clock": clock,
     "duration": duration,
     "size": size,
@@ -170,10 +169,6 @@ FILTERS = {
 }
 
 
-WIDTH = 150.0
-HEIGHT = 30.0
-
-
 def scale_top(rates: Sequence[Interval | None]) -> float:
     """Where a scale that these share ends, a multiple of 5 %.
 
@@ -181,82 +176,3 @@ def scale_top(rates: Sequence[Interval | None]) -> float:
     """
     ends = [one.value if one.n < 50 else one.high for one in rates if one is not None]
     return min(1.0, max(0.1, -(-max(ends, default=0.0) // 0.05) * 0.05))
-
-
-def interval_chart(rate: Interval | None, top: float, corrected: Interval | None = None) -> Markup:
-    """A rate with its interval on a scale from 0 to `top`, and below it the corrected one."""
-    if rate is None:
-        return Markup("")
-    label = f"{percent(rate.value)}, 95 % interval {bounds(rate)}"
-    if corrected is not None:
-        label += f"; corrected {percent(corrected.value)}, {bounds(corrected)}"
-    height = 12 if corrected is None else 24
-    rows = _interval(rate, top, 2, "judged")
-    if corrected is not None:
-        rows += _interval(corrected, top, 14, "corrected")
-    return Markup(
-        '<svg class="chart" role="img" aria-label="{}" viewBox="0 0 {:g} {}" width="{:g}" height="{}">'
-        "<title>{}, on a scale to {}</title>{}</svg>"
-    ).format(label, WIDTH, height, WIDTH, height, label, percent(top, 0), rows)
-
-
-def _interval(rate: Interval, top: float, y: int, name: str) -> Markup:
-    low, value, high = (WIDTH * min(1.0, one / top) for one in (rate.low, rate.value, rate.high))
-    return Markup(
-        '<g class="{}"><rect class="track" x="0" y="{}" width="{:g}" height="8" rx="4"/>'
-        '<rect class="band" x="{:.1f}" y="{}" width="{:.1f}" height="8" rx="4"/>'
-        '<rect class="point" x="{:.1f}" y="{}" width="3" height="12" rx="1.5"/></g>'
-    ).format(name, y, WIDTH, low, y, max(2.0, high - low), min(WIDTH - 3, max(0.0, value - 1.5)), y - 2)
-
-
-def trend_chart(
-    points: Sequence[Point],
-    top: float,
-    marks: Sequence[float] = (),
-    width: float = WIDTH,
-    height: float = HEIGHT,
-) -> Markup:
-    """Rates over time; `marks` are moments that stand as upright rules."""
-    if len(points) < 2:
-        return Markup("")
-    first, last = points[0].start, points[-1].start + points[-1].seconds
-    span = last - first
-
-    def x(moment: float) -> float:
-        return (width - 4) * (moment - first) / span + 2
-
-    def y(rate: float) -> float:
-        return height - 2 - (height - 4) * min(1.0, rate / top)
-
-    middles = [(x(one.start + one.seconds / 2), one.rate) for one in points]
-    line = " ".join(f"{at:.1f},{y(rate.value):.1f}" for at, rate in middles)
-    upper = [f"{at:.1f},{y(rate.high):.1f}" for at, rate in middles]
-    lower = [f"{at:.1f},{y(rate.low):.1f}" for at, rate in reversed(middles)]
-    end = middles[-1]
-    rules = Markup("").join(
-        Markup('<line class="rule" x1="{0:.1f}" x2="{0:.1f}" y1="0" y2="{1:g}"/>').format(x(one), height)
-        for one in marks
-        if first <= one <= last
-    )
-    label = (
-        f"from {percent(points[0].rate.value)} at {stamp(first)} "
-        f"to {percent(end[1].value)} at {stamp(last)}, "
-        f"{duration(points[0].seconds)} to a point"
-    )
-    return Markup(
-        '<svg class="chart" role="img" aria-label="{}" viewBox="0 0 {:g} {:g}" width="{:g}" height="{:g}">'
-        '<title>{}</title>{}<polygon class="area" points="{}"/><polyline class="line" points="{}"/>'
-        '<circle class="point" cx="{:.1f}" cy="{:.1f}" r="2.2"/></svg>'
-    ).format(
-        label,
-        width,
-        height,
-        width,
-        height,
-        label,
-        rules,
-        " ".join(upper + lower),
-        line,
-        end[0],
-        y(end[1].value),
-    )
