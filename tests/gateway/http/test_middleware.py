@@ -168,5 +168,5 @@ async def test_a_connection_that_was_cut_is_no_error_of_ours(raised, ours):
             raise RuntimeError(raised)
 
     with capture_logs() as logs:
-        await Guard(PlainTextResponse("all of it"), lambda: False)(SCOPE, receive, send)
+        await Guard(PlainTextResponse("all of it"))(SCOPE, receive, send)
     assert [entry["event"] for entry in logs] == (["gateway.request"] if ours else [])
