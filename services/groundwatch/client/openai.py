@@ -310,8 +310,8 @@ class Capture:
         if self._over:
             return
         self._response = response
-        for name, tee in (("iter_bytes", _Tee), ("aiter_bytes", _AsyncTee)):
-            setattr(response, name, self._reading(getattr(response, name), tee))
+        response.iter_bytes = self._reading(response.iter_bytes)
+        response.aiter_bytes = self._reading_later(response.aiter_bytes)
         response.close = self._closing(response.close)
         response.aclose = self._closing_later(response.aclose)
 
@@ -359,9 +359,33 @@ class Capture:
             for name in ("iter_bytes", "aiter_bytes", "close", "aclose"):
                 response.__dict__.pop(name, None)
 
-    def _reading(self, original: Callable[..., Any], tee: type[_Tee] | type[_AsyncTee]) -> Callable[..., Any]:
-        def reading(*arguments: Any, **named: Any) -> Any:
-            return tee(original(*arguments, **named), self)
+    def _reading(self, original: Callable[..., Iterator[bytes]]) -> Callable[..., Iterator[bytes]]:
+        def reading(*arguments: Any, **named: Any) -> Iterator[bytes]:
+            inner = original(*arguments, **named)
+            try:
+                for chunk in inner:
+                    self.add(chunk)
+                    yield chunk
+            finally:
+                self.finish()
+                if (close := getattr(inner, "close", None)) is not None:
+                    close()
+
+        return reading
+
+    def _reading_later(
+        self, original: Callable[..., AsyncIterator[bytes]]
+    ) -> Callable[..., AsyncIterator[bytes]]:
+        async def reading(*arguments: Any, **named: Any) -> AsyncIterator[bytes]:
+            inner = original(*arguments, **named)
+            try:
+                async for chunk in inner:
+                    self.add(chunk)
+                    yield chunk
+            finally:
+                self.finish()
+                if (close := getattr(inner, "aclose", None)) is not None:
+                    await close()
 
         return reading
 
@@ -382,49 +406,3 @@ class Capture:
                 self.finish()
 
         return closing
-
-
-class _Tee:
-    def __init__(self, inner: Iterator[bytes], capture: Capture) -> None:
-        self._inner = inner
-        self._capture = capture
-
-    def __iter__(self) -> _Tee:
-        return self
-
-    def __next__(self) -> bytes:
-        try:
-            chunk = next(self._inner)
-        except BaseException:
-            self._capture.finish()
-            raise
-        self._capture.add(chunk)
-        return chunk
-
-    def close(self) -> None:
-        self._capture.finish()
-        if (close := getattr(self._inner, "close", None)) is not None:
-            close()
-
-
-class _AsyncTee:
-    def __init__(self, inner: AsyncIterator[bytes], capture: Capture) -> None:
-        self._inner = inner
-        self._capture = capture
-
-    def __aiter__(self) -> _AsyncTee:
-        return self
-
-    async def __anext__(self) -> bytes:
-        try:
-            chunk = await anext(self._inner)
-        except BaseException:
-            self._capture.finish()
-            raise
-        self._capture.add(chunk)
-        return chunk
-
-    async def aclose(self) -> None:
-        self._capture.finish()
-        if (close := getattr(self._inner, "aclose", None)) is not None:
-            await close()
