@@ -21,7 +21,7 @@ from groundwatch.language.lexicon import singular
 from groundwatch.language.subsentences import split
 from groundwatch.language.tokens import NUMBER_WORDS
 from groundwatch.protocols.base import folded, with_article
-from groundwatch.protocols.coco import vocabulary
+from groundwatch.protocols.chair.protocol import vocabulary
 from groundwatch.protocols.planted import Kind
 
 T = TypeVar("T")

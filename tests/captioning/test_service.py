@@ -12,7 +12,7 @@ from tests.runtime.conftest import FAST, eventually
 from tests.support.chains import seed_picture, store
 from tests.support.llm_server import LlmServer, running
 
-from groundwatch.captioning.engines.base import Turn
+from groundwatch.captioning.engines import Turn
 from groundwatch.captioning.service import STRATEGIES, CaptioningService
 from groundwatch.events import OutcomeKind, QuestionAsked, ResponseRecorded, ResponseScored, Strategy
 from groundwatch.extraction.engines.base import NoopExtractionEngine

@@ -19,7 +19,7 @@ import groundwatch.models.repository as repository
 from groundwatch.errors import TransientError, Unavailable, Unscorable, UsageError
 from groundwatch.models.repository import ServedModel
 from groundwatch.models.settings import TritonSettings
-from groundwatch.models.triton.client import TritonModels
+from groundwatch.models.triton import TritonModels
 from groundwatch.runtime.local.triton_server import TritonServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

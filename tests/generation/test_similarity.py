@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groundwatch.errors import InputError, Unscorable
-from groundwatch.generation.engines.base import cosine
+from groundwatch.generation.engines import cosine
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.support.cases import cases
 
-from groundwatch.protocols.coco import classes_of, vocabulary
+from groundwatch.protocols.chair.protocol import classes_of, vocabulary
 
 CASES = cases(__file__)
 

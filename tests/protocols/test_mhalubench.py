@@ -9,7 +9,7 @@ import pytest
 from tests.support.cases import cases
 
 from groundwatch.errors import FileFormatError
-from groundwatch.protocols.mhalubench import read_labelled
+from groundwatch.protocols.people import read_labelled
 
 TRUE, FALSE = "non-hallucination", "hallucination"
 VALIDATION = [

@@ -13,7 +13,7 @@ from groundwatch.gateway.budgets.budgets import OVER_BUDGET, SAMPLED_OUT
 from groundwatch.gateway.intake.logged import NOT_LOST, SETTLED
 from groundwatch.gateway.refusals import STATUS, Reason
 from groundwatch.models.asking import CallKind
-from groundwatch.models.triton.client import OF_THE_INPUT
+from groundwatch.models.triton import OF_THE_INPUT
 from groundwatch.protocols import yes_no
 from groundwatch.reporting.reasons import REASONS, explain
 

@@ -10,10 +10,10 @@ import math
 import re
 from collections.abc import Sequence
 
-from groundwatch.captioning.engines.base import CaptioningEngine, Turn
+from groundwatch.captioning.engines import CaptioningEngine, Turn
 from groundwatch.errors import GroundwatchError, Unscorable
 from groundwatch.events import Judge, Usage
-from groundwatch.generation.engines.base import GenerationEngine, Vector
+from groundwatch.generation.engines import GenerationEngine, Vector
 from groundwatch.models.engines import attempt
 from groundwatch.models.replies import Generated, Text
 

@@ -33,9 +33,7 @@ from groundwatch.reading.document import REASONING_ONLY, keep_languages, read_do
 from groundwatch.reporting.report import OTHER_LANGUAGE, Counts, Faultless
 from groundwatch.runtime.settings import Settings
 from groundwatch.terminal import Group, RenderableType, Table, box
-from groundwatch.verification.engines.reference.engine import rule
-from groundwatch.verification.engines.reference.knowledge import knowledge
-from groundwatch.verification.engines.reference.rules import Rules
+from groundwatch.verification.engines.reference import Rules, knowledge, rule
 
 FACTS = "facts"
 _NOTHING = "nothing_to_verify"

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 from msgspec import Meta
 
-from groundwatch.matching.engines.semantic import SemanticEngine
+from groundwatch.matching.engines import SemanticEngine
 from groundwatch.models.embeddings import embedder
 from groundwatch.protocols.method import EMBEDDING_MODEL, Result
 from groundwatch.protocols.published import read_lines

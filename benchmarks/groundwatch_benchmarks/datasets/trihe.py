@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from groundwatch.errors import InputError, TransientError, Unscorable, UsageError
 from groundwatch.events import Usage
 from groundwatch.image_files import read_image_file
-from groundwatch.models.openai.models import ChatModel
+from groundwatch.models.openai import ChatModel
 from groundwatch.models.settings import ChatSettings
 from groundwatch.protocols.method import CommandResult, Progress
 from groundwatch.protocols.prompts import Form, Step, load, marked, quoted, read_reply

@@ -19,7 +19,7 @@ from groundwatch.events import (
     Verdict,
 )
 from groundwatch.extraction.engines.reader import ReaderEngine
-from groundwatch.matching.engines.semantic import SemanticEngine
+from groundwatch.matching.engines import SemanticEngine
 from groundwatch.miniature.language import PROMPTS, Truth, objects, triplets, truth
 from groundwatch.miniature.world import Scene, png, scenes
 from groundwatch.models.embeddings import SentenceEmbedder

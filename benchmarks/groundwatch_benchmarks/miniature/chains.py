@@ -6,13 +6,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from groundwatch.generation.engines.base import cosine
+from groundwatch.generation.engines import cosine
 from groundwatch.miniature.language import PROMPTS
 from groundwatch.miniature.world import png, scenes
 from groundwatch.models.serving.images import GenerationRequest, Generator, ImageEncoder
 from groundwatch.models.serving.lvlm import Lvlm, Question
 from groundwatch.models.serving.parameters import Parameters
-from groundwatch.protocols.genception.scoring import gc_at
+from groundwatch.protocols.genception.protocol import gc_at
 from groundwatch.protocols.method import Progress
 from groundwatch_benchmarks.miniature.answers import SEED
 

@@ -22,7 +22,7 @@ from groundwatch.models.settings import DetectorSettings, TritonSettings
 from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.protocols.method import Progress
 from groundwatch.statistics.agreement import calibration
-from groundwatch.verification.engines.detector.engine import DetectorVerificationEngine
+from groundwatch.verification.engines.detector import DetectorVerificationEngine
 
 TARGETS = {"existence": 0.97, "count": 0.90, "position": 0.95}
 """The least share of right verdicts among those decided, by kind."""

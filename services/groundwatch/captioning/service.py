@@ -11,8 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from groundwatch.captioning.engines import build
-from groundwatch.captioning.engines.base import CaptioningEngine, Turn
+from groundwatch.captioning.engines import CaptioningEngine, Turn, build
 from groundwatch.errors import GroundwatchError, InputError, Unscorable
 from groundwatch.events import ChainAdvanced, ChainStep, Judge, NoAnswer, QuestionAsked
 from groundwatch.events import Strategy as Name

@@ -24,7 +24,6 @@ from groundwatch.probing.probe import with_engines
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import Stage, load
 from groundwatch.protocols.method import JUDGE, JUDGED_IMAGES, CommandResult
-from groundwatch.protocols.mhalubench import read_labelled
 from groundwatch.protocols.people import (
     AnnotatorAgreement,
     PersonsScores,
@@ -33,6 +32,7 @@ from groundwatch.protocols.people import (
     VerdictAgreement,
     annotator_agreement,
     read_annotators,
+    read_labelled,
     score_agreement,
 )
 from groundwatch.protocols.published import read_lines

@@ -15,7 +15,7 @@ from groundwatch.errors import TransientError, UsageError
 from groundwatch.miniature.language import PROMPTS, article
 from groundwatch.miniature.language import sentences as sentences_of
 from groundwatch.miniature.world import KINDS, Scene, png, scenes
-from groundwatch.models.triton.client import TritonModels
+from groundwatch.models.triton import TritonModels
 
 PRODUCTS = ("heron", "osprey")
 """The models as users and the monitor know them; which version answers is a tag."""

@@ -24,7 +24,7 @@ from groundwatch.errors import MissingExtraError, TransientError, UsageError
 from groundwatch.events import LIVE
 from groundwatch.models.repository import ServedModel, missing_checkpoints
 from groundwatch.models.settings import DetectorSettings, TritonSettings
-from groundwatch.models.triton.client import TritonModels
+from groundwatch.models.triton import TritonModels
 from groundwatch.reporting.alarms import tell
 from groundwatch.reporting.live import LiveView
 from groundwatch.runtime.delivery.outcomes import read_outcomes

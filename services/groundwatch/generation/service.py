@@ -7,8 +7,7 @@ import msgspec
 
 from groundwatch.errors import GroundwatchError, InputError, Unscorable
 from groundwatch.events import ChainAdvanced, ChainStep, Judge
-from groundwatch.generation.engines import build
-from groundwatch.generation.engines.base import GenerationEngine, Vector, cosine
+from groundwatch.generation.engines import GenerationEngine, Vector, build, cosine
 from groundwatch.models.engines import load_images
 from groundwatch.models.replies import Generated
 from groundwatch.protocols.base import Stage

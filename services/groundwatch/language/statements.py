@@ -9,8 +9,15 @@ from itertools import dropwhile
 
 import msgspec
 
-from groundwatch.language.lexicon import Attribute, Lexicon, NounPhrase, lexicon, noun_phrases
-from groundwatch.language.lexicon.phrases import DETERMINERS, MAX_WORDS
+from groundwatch.language.lexicon import (
+    DETERMINERS,
+    MAX_WORDS,
+    Attribute,
+    Lexicon,
+    NounPhrase,
+    lexicon,
+    noun_phrases,
+)
 from groundwatch.language.tokens import plain_words
 
 

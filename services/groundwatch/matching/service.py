@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from groundwatch.errors import GroundwatchError
 from groundwatch.events import ClaimsExtracted, ClaimsMatched, Judge
-from groundwatch.matching.engines import build
-from groundwatch.matching.engines.base import Matching, MatchingEngine
+from groundwatch.matching.engines import Matching, MatchingEngine, build
 from groundwatch.protocols.base import Stage
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.work import Result, Work

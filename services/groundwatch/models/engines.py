@@ -23,7 +23,7 @@ from groundwatch.orientation import upright_file
 from groundwatch.protocols.base import EvaluationProtocol, Stage, load
 
 if TYPE_CHECKING:
-    from groundwatch.models.openai.models import ChatModel
+    from groundwatch.models.openai import ChatModel
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -13,7 +13,7 @@ import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from groundwatch.addresses import shown_address
-from groundwatch.captioning.engines.base import CaptioningEngine
+from groundwatch.captioning.engines import CaptioningEngine
 from groundwatch.client.files.submitting import Submission
 from groundwatch.errors import UsageError
 from groundwatch.events import (

@@ -25,8 +25,7 @@ import msgspec
 from pydantic import ValidationError
 
 from groundwatch.addresses import shown_address
-from groundwatch.captioning.engines import build
-from groundwatch.captioning.engines.base import CaptioningEngine, Turn
+from groundwatch.captioning.engines import CaptioningEngine, Turn, build
 from groundwatch.captioning.service import STRATEGIES, TAG
 from groundwatch.errors import (
     UNDECODED,
@@ -50,7 +49,7 @@ from groundwatch.events import (
     Strategy,
     Usage,
 )
-from groundwatch.generation.engines.base import GenerationEngine, Vector, cosine
+from groundwatch.generation.engines import GenerationEngine, Vector, cosine
 from groundwatch.image_files import read_image_file
 from groundwatch.keys import digest
 from groundwatch.miniature.world import scenes

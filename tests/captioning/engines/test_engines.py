@@ -15,8 +15,7 @@ from tests.support.chains import seed_picture
 from tests.support.llm_server import LlmServer, running
 from tests.support.triton import LiveTriton
 
-from groundwatch.captioning.engines import build
-from groundwatch.captioning.engines.base import CaptioningEngine, Turn
+from groundwatch.captioning.engines import CaptioningEngine, Turn, build
 from groundwatch.errors import (
     GroundwatchError,
     RateLimited,

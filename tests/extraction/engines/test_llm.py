@@ -13,7 +13,7 @@ from groundwatch.errors import GroundwatchError, TransientError, Unscorable
 from groundwatch.events import Label, ResponseRecorded
 from groundwatch.extraction.engines import build
 from groundwatch.extraction.engines.base import Extraction, ExtractionEngine, LlmExtractionEngine
-from groundwatch.models.openai.models import ChatModel
+from groundwatch.models.openai import ChatModel
 from groundwatch.models.settings import ChatSettings
 from groundwatch.protocols.base import Stage
 from groundwatch.protocols.faithscore.protocol import FaithScore

@@ -16,8 +16,7 @@ from tests.support.llm_server import LlmServer, running
 from tests.support.triton import LiveTriton
 
 from groundwatch.errors import GroundwatchError, RateLimited, SettingsError, TransientError, Unscorable
-from groundwatch.generation.engines import build
-from groundwatch.generation.engines.base import GenerationEngine, cosine
+from groundwatch.generation.engines import GenerationEngine, build, cosine
 from groundwatch.models.replies import Generated
 from groundwatch.models.settings import ChatSettings, TritonSettings
 from groundwatch.runtime.settings import ImagesSettings, StageSettings

@@ -11,10 +11,7 @@ from hypothesis import strategies as st
 from groundwatch.errors import FileFormatError, SettingsError, Unscorable
 from groundwatch.events import Claim, ClaimsExtracted, Judge, Match, Reference, ResponseRecorded
 from groundwatch.language.nouns import Likeness, compare_attribute, compare_relation, read_relation
-from groundwatch.matching.engines import build
-from groundwatch.matching.engines.base import Matching
-from groundwatch.matching.engines.lexical import LexicalEngine
-from groundwatch.matching.engines.semantic import SemanticEngine
+from groundwatch.matching.engines import LexicalEngine, Matching, SemanticEngine, build
 from groundwatch.protocols import registry
 from groundwatch.protocols.valor.protocol import Valor
 from groundwatch.protocols.valor.scoring import Subset

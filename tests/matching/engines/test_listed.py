@@ -7,8 +7,7 @@ import pytest
 from groundwatch.errors import InputError, Unscorable
 from groundwatch.events import ClaimsExtracted, Judge, Match, Reference, ResponseRecorded
 from groundwatch.extraction.engines.base import Extraction, NoopExtractionEngine
-from groundwatch.matching.engines import build
-from groundwatch.matching.engines.base import Matching
+from groundwatch.matching.engines import Matching, build
 from groundwatch.protocols import registry
 from groundwatch.protocols.chair.protocol import read
 from groundwatch.runtime.settings import StageSettings

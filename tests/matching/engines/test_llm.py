@@ -9,9 +9,8 @@ from tests.support.llm_server import LlmServer, running
 
 from groundwatch.errors import GroundwatchError, InputError, SettingsError, Unscorable
 from groundwatch.events import Claim, ClaimsExtracted, Judge, Match, Reference, ResponseRecorded, Usage
-from groundwatch.matching.engines import build
-from groundwatch.matching.engines.base import LlmMatchingEngine, Matching
-from groundwatch.models.openai.models import ChatModel, Completion
+from groundwatch.matching.engines import LlmMatchingEngine, Matching, build
+from groundwatch.models.openai import ChatModel, Completion
 from groundwatch.models.settings import ChatSettings
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import EvaluationProtocol, Stage

@@ -22,11 +22,10 @@ from PIL import Image
 from tests.models.architectures.checkpoints import MAKERS
 from tests.support.checkpoints import picture
 
-from groundwatch.models.serving.encoder_decoder import load_verifier
 from groundwatch.models.serving.failures import CheckpointError
 from groundwatch.models.serving.lvlm import Lvlm, Question, VisionLanguage
 from groundwatch.models.serving.parameters import Parameters
-from groundwatch.models.serving.verifier import EntailmentRequest, EntailmentResult, Verifier
+from groundwatch.models.serving.verifier import EntailmentRequest, EntailmentResult, Verifier, load_verifier
 
 STATEMENTS = (
     "there is a red circle",

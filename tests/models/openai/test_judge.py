@@ -14,7 +14,7 @@ from tests.support.llm_server import LlmServer, picture, running
 from groundwatch.errors import RateLimited, TransientError, Unscorable
 from groundwatch.events import Usage
 from groundwatch.models.asking import MAX_RETRY_AFTER, CallKind, retry_after
-from groundwatch.models.openai.models import ChatModel, Completion
+from groundwatch.models.openai import ChatModel, Completion
 from groundwatch.models.settings import ChatSettings
 from groundwatch.protocols.prompts import Form, Step, fence, numbered, reply_schema
 

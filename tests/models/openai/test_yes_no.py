@@ -6,8 +6,7 @@ from collections.abc import Iterator
 import pytest
 from tests.support.llm_server import LlmServer, running
 
-from groundwatch.models.openai.endpoint import read_answer
-from groundwatch.models.openai.models import YesNoModel, probability
+from groundwatch.models.openai import YesNoModel, probability, read_answer
 from groundwatch.models.settings import ChatSettings
 
 SETTINGS = ChatSettings(base_url="http://localhost", model="any")

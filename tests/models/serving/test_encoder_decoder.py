@@ -13,14 +13,18 @@ from tests.support.triton import ONE_THREAD, serving
 
 from groundwatch.errors import Unscorable
 from groundwatch.models.repository import ServedModel
-from groundwatch.models.serving.encoder_decoder import EncoderDecoderVerifier, load_verifier
 from groundwatch.models.serving.failures import CheckpointError, Refused
 from groundwatch.models.serving.images import decode
 from groundwatch.models.serving.lvlm import Answer, Lvlm, Question
 from groundwatch.models.serving.parameters import Parameters
-from groundwatch.models.serving.verifier import EntailmentRequest, Verifier
+from groundwatch.models.serving.verifier import (
+    EncoderDecoderVerifier,
+    EntailmentRequest,
+    Verifier,
+    load_verifier,
+)
 from groundwatch.models.settings import TritonSettings
-from groundwatch.models.triton.client import TritonModels
+from groundwatch.models.triton import TritonModels
 
 MADE = {
     "blip2-t5": checkpoints.blip2,

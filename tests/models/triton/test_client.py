@@ -22,7 +22,7 @@ from groundwatch.models.serving.detector import DetectionRequest, Detector
 from groundwatch.models.serving.parameters import Parameters
 from groundwatch.models.serving.verifier import EntailmentRequest, Verifier
 from groundwatch.models.settings import TritonSettings
-from groundwatch.models.triton.client import TritonModels
+from groundwatch.models.triton import TritonModels
 from groundwatch.runtime.local.servers import free_port
 
 STATEMENTS = ["there is a red circle", "two", "the circle is left of the square and above the image"]

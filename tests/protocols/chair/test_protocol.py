@@ -15,8 +15,7 @@ from groundwatch.events import (
     ResponseRecorded,
 )
 from groundwatch.protocols import registry
-from groundwatch.protocols.chair.protocol import Caption, ChairProtocol, chair, read
-from groundwatch.protocols.coco import vocabulary
+from groundwatch.protocols.chair.protocol import Caption, ChairProtocol, chair, read, vocabulary
 from groundwatch.reading.graph import Thing
 from groundwatch.runtime.delivery.outcomes import outcome_of
 

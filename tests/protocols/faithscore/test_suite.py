@@ -19,9 +19,7 @@ from groundwatch.miniature.world import scenes
 from groundwatch.probing import suites
 from groundwatch.protocols.faithscore.world import MANNERS
 from groundwatch.protocols.method import Question
-from groundwatch.verification.engines.reference.engine import rule
-from groundwatch.verification.engines.reference.knowledge import knowledge
-from groundwatch.verification.engines.reference.rules import Rules
+from groundwatch.verification.engines.reference import Rules, knowledge, rule
 
 CASES = cases(__file__)
 NAME = "COCO_val2014_000000000007.png"

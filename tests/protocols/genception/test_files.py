@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from groundwatch.errors import FileFormatError, UsageError
-from groundwatch.protocols.genception.files import TALLY
+from groundwatch.protocols.genception.protocol import TALLY
 from groundwatch.protocols.method import TallyRequest
 
 GOOD = """[

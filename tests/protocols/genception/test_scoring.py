@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groundwatch.protocols.genception.scoring import (
+from groundwatch.protocols.genception.protocol import (
     Chain,
     by_category,
     drift,

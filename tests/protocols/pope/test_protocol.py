@@ -22,7 +22,7 @@ from groundwatch.protocols import registry
 from groundwatch.protocols.base import Stage
 from groundwatch.protocols.pope.protocol import Pope
 from groundwatch.protocols.questions import claim_of, read_claim
-from groundwatch.verification.engines.reference.engine import ReferenceEngine
+from groundwatch.verification.engines.reference import ReferenceEngine
 
 PROTOCOL = Pope()
 QUESTION = "Is there a dog in the image?"

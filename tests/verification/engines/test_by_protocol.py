@@ -10,7 +10,7 @@ import pytest
 from groundwatch.errors import GroundwatchError, SettingsError
 from groundwatch.events import Claim, ClaimsExtracted, Decision, Judge, Reference, ResponseRecorded, Usage
 from groundwatch.models.engines import LlmEngine
-from groundwatch.models.openai.models import ChatModel
+from groundwatch.models.openai import ChatModel
 from groundwatch.models.settings import ChatSettings
 from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.protocols.faithscore.protocol import FaithScore
@@ -19,9 +19,8 @@ from groundwatch.protocols.trihe.protocol import TriHe
 from groundwatch.runtime.settings import StageSettings
 from groundwatch.runtime.settings.judges import EngineSettings
 from groundwatch.verification.engines import build
-from groundwatch.verification.engines.base import NoopVerificationEngine, Verification
+from groundwatch.verification.engines.base import LOOPS, GatheringEngine, NoopVerificationEngine, Verification
 from groundwatch.verification.engines.by_protocol import EngineByProtocol
-from groundwatch.verification.engines.gathering import LOOPS, GatheringEngine
 from groundwatch.verification.engines.similarity import SimilarityEngine
 
 CHAT = ChatSettings(base_url="http://judge/v1", model="m", concurrency=3)

@@ -26,10 +26,9 @@ from groundwatch.events import (
 from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.protocols.faithscore.protocol import FaithScore
 from groundwatch.runtime.settings.judges import CascadeStep
-from groundwatch.verification.engines.base import NOT_JUDGED, Verification, VerificationEngine
+from groundwatch.verification.engines.base import LOOPS, NOT_JUDGED, Verification, VerificationEngine
 from groundwatch.verification.engines.cascade import CascadeEngine, Step
-from groundwatch.verification.engines.gathering import LOOPS
-from groundwatch.verification.engines.reference.engine import ReferenceEngine
+from groundwatch.verification.engines.reference import ReferenceEngine
 
 YES, NO, OPEN = Decision.SUPPORTED, Decision.REFUTED, Decision.UNDECIDED
 

@@ -10,8 +10,7 @@ from tests.support.llm_server import LlmServer, picture, running
 
 from groundwatch.errors import GroundwatchError, RateLimited, TransientError, Unscorable
 from groundwatch.events import Claim, ClaimsExtracted, Judge, KnownFact, Reference, ResponseRecorded, Usage
-from groundwatch.models.openai.endpoint import Image
-from groundwatch.models.openai.models import ChatModel
+from groundwatch.models.openai import ChatModel, Image
 from groundwatch.models.settings import ChatSettings
 from groundwatch.protocols.base import EvaluationProtocol, Stage
 from groundwatch.protocols.faithscore.protocol import FaithScore

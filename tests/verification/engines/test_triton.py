@@ -14,8 +14,8 @@ from tests.support.llm_server import picture
 
 from groundwatch.errors import GroundwatchError, RateLimited, TransientError, Unavailable, Unscorable
 from groundwatch.events import Claim, ClaimsExtracted, Judge, ResponseRecorded
+from groundwatch.models import triton as client
 from groundwatch.models.settings import TritonSettings
-from groundwatch.models.triton import client
 from groundwatch.protocols.faithscore.protocol import FaithScore
 from groundwatch.runtime.settings import StageSettings, VisualSettings
 from groundwatch.verification.engines import build

@@ -21,7 +21,7 @@ def build(settings: ExtractionSettings, *, on_call: OnCall | None = None) -> Ext
             return ReaderEngine(most_optional=settings.most_optional)
         case "llm":
             from groundwatch.extraction.engines.base import LlmExtractionEngine
-            from groundwatch.models.openai.models import ChatModel
+            from groundwatch.models.openai import ChatModel
 
             chat = ChatModel(llm_of("extraction", "llm", settings.llm), on_call=on_call)
             return LlmExtractionEngine(chat, in_english=settings.facts_in == "english")

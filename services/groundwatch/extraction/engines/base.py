@@ -14,7 +14,7 @@ from groundwatch.models.engines import Engine, LlmEngine, each
 from groundwatch.protocols.base import EvaluationProtocol, Stage
 
 if TYPE_CHECKING:
-    from groundwatch.models.openai.models import ChatModel
+    from groundwatch.models.openai import ChatModel
 
 
 class Extraction(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,8 +19,7 @@ from typing import NamedTuple
 import msgspec
 
 from groundwatch.keys import digest
-from groundwatch.language.lexicon import Attribute, lexicon
-from groundwatch.language.lexicon.phrases import DETERMINERS
+from groundwatch.language.lexicon import DETERMINERS, Attribute, lexicon
 from groundwatch.language.tokens import plain_words
 
 

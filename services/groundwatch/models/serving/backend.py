@@ -14,12 +14,11 @@ from PIL import Image
 
 from groundwatch.models.replies import Detection
 from groundwatch.models.serving.detector import DetectionRequest, Detector
-from groundwatch.models.serving.encoder_decoder import load_verifier
 from groundwatch.models.serving.failures import Exhausted, Refused
 from groundwatch.models.serving.images import GenerationRequest, Generator, ImageEncoder, TextEncoder, png
 from groundwatch.models.serving.lvlm import Answer, Lvlm, Question
 from groundwatch.models.serving.parameters import Parameters, read
-from groundwatch.models.serving.verifier import EntailmentRequest, EntailmentResult, Verifier
+from groundwatch.models.serving.verifier import EntailmentRequest, EntailmentResult, Verifier, load_verifier
 
 Tensors = Mapping[str, Any]
 

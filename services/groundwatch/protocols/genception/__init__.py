@@ -1,7 +1,6 @@
 from functools import partial
 
-from groundwatch.protocols.genception.files import TALLY, read_suite
-from groundwatch.protocols.genception.protocol import GenCeption
+from groundwatch.protocols.genception.protocol import TALLY, GenCeption, read_suite
 from groundwatch.protocols.method import Method, mean_score
 
 METHOD = Method(

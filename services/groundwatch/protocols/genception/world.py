@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 from groundwatch.miniature.language import picture
 from groundwatch.miniature.world import Scene
-from groundwatch.protocols.genception.protocol import GenCeption
-from groundwatch.protocols.genception.scoring import CATEGORY_TAG
+from groundwatch.protocols.genception.protocol import CATEGORY_TAG, GenCeption
 from groundwatch.protocols.method import Question
 
 

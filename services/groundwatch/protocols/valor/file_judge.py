@@ -16,7 +16,7 @@ from groundwatch.events import Claim, ClaimsExtracted, ClaimsMatched, Judge, Ref
 from groundwatch.extraction import engines as extraction
 from groundwatch.extraction.engines.base import Extraction, ExtractionEngine
 from groundwatch.matching import engines as matching
-from groundwatch.matching.engines.base import Matching, MatchingEngine
+from groundwatch.matching.engines import Matching, MatchingEngine
 from groundwatch.protocols import registry
 from groundwatch.protocols.features import attribute_pairs, written
 from groundwatch.protocols.method import Progress, Result

@@ -57,31 +57,31 @@ def _made(
 ) -> VerificationEngine:
     match settings.engine:
         case "reference":
-            from groundwatch.verification.engines.reference.engine import ReferenceEngine
+            from groundwatch.verification.engines.reference import ReferenceEngine
 
             return ReferenceEngine()
         case "llm":
-            from groundwatch.models.openai.models import ChatModel
+            from groundwatch.models.openai import ChatModel
             from groundwatch.verification.engines.looking import LlmVerificationEngine
 
             chat = llm_of("verification", "llm", settings.llm)
             return LlmVerificationEngine(ChatModel(chat, on_call=on_call), upright_images(load_image))
         case "visual":
-            from groundwatch.models.openai.models import YesNoModel
+            from groundwatch.models.openai import YesNoModel
             from groundwatch.verification.engines.looking import VisualVerificationEngine
 
             chat = llm_of("verification", "visual", settings.llm)
             model = YesNoModel(chat, top_logprobs=visual.top_logprobs, on_call=on_call)
             return VisualVerificationEngine(model, upright_images(load_image), threshold=visual.threshold)
         case "triton":
-            from groundwatch.models.triton.client import TritonModels
+            from groundwatch.models.triton import TritonModels
             from groundwatch.verification.engines.looking import TritonVerificationEngine
 
             models = TritonModels(triton, on_call=on_call)
             return TritonVerificationEngine(models, load_image, threshold=visual.threshold)
         case "detector":
-            from groundwatch.models.triton.client import TritonModels
-            from groundwatch.verification.engines.detector.engine import DetectorVerificationEngine
+            from groundwatch.models.triton import TritonModels
+            from groundwatch.verification.engines.detector import DetectorVerificationEngine
 
             return DetectorVerificationEngine(TritonModels(triton, on_call=on_call), load_image, detector)
         case "similarity" | "calibrated" as name:

@@ -10,8 +10,7 @@ from groundwatch.protocols import registry
 from groundwatch.protocols.base import FOR_ANY, EvaluationProtocol
 from groundwatch.runtime.settings import StageSettings
 from groundwatch.runtime.settings.judges import EngineSettings
-from groundwatch.verification.engines.base import Verification, VerificationEngine, verify_with
-from groundwatch.verification.engines.gathering import gathering
+from groundwatch.verification.engines.base import Verification, VerificationEngine, gathering, verify_with
 
 
 class EngineByProtocol(VerificationEngine):

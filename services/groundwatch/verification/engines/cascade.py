@@ -13,8 +13,7 @@ from groundwatch.events import OWN_PROMPTS, ClaimsExtracted, Decision, Judge, Us
 from groundwatch.keys import digest
 from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.runtime.settings.judges import CASCADE, CascadeStep
-from groundwatch.verification.engines.base import Verification, VerificationEngine, verify_with
-from groundwatch.verification.engines.gathering import gathering
+from groundwatch.verification.engines.base import Verification, VerificationEngine, gathering, verify_with
 from groundwatch.verification.engines.looking import verification
 
 VERSION = "1"

@@ -17,8 +17,8 @@ from groundwatch.protocols.base import EvaluationProtocol, Stage
 from groundwatch.verification.engines.base import NOT_JUDGED, Verification
 
 if TYPE_CHECKING:
-    from groundwatch.models.openai.models import ChatModel, YesNo, YesNoModel
-    from groundwatch.models.triton.client import TritonModels
+    from groundwatch.models.openai import ChatModel, YesNo, YesNoModel
+    from groundwatch.models.triton import TritonModels
 
 PACKAGE = "groundwatch.verification"
 

@@ -10,7 +10,7 @@ from PIL import Image, ImageDraw
 
 from groundwatch.errors import Unscorable
 from groundwatch.events import Box
-from groundwatch.verification.engines.detector.colors import LARGEST, Photograph
+from groundwatch.verification.engines.detector import LARGEST, Photograph
 
 RED, BLUE, GREEN, BROWN, GRAY = (200, 30, 40), (40, 80, 210), (40, 160, 70), (120, 70, 30), (128, 128, 128)
 BOX = Box(x0=0.25, y0=0.25, x1=0.75, y1=0.75, score=0.9, label="ball")

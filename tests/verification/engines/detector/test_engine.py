@@ -24,7 +24,7 @@ from groundwatch.protocols.faithscore.protocol import FaithScore
 from groundwatch.runtime.settings import Settings, StageSettings
 from groundwatch.verification.engines import build
 from groundwatch.verification.engines.base import Verification
-from groundwatch.verification.engines.detector.engine import DetectorVerificationEngine, _sight
+from groundwatch.verification.engines.detector import DetectorVerificationEngine, _sight
 
 LEFT, RIGHT = [0.1, 0.2, 0.4, 0.8], [0.6, 0.2, 0.9, 0.8]
 RED, BLUE = (200, 30, 40), (40, 80, 210)

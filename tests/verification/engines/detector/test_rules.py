@@ -15,8 +15,7 @@ from groundwatch.language.statements import statement
 from groundwatch.miniature import world
 from groundwatch.miniature.language import article, counted, holds
 from groundwatch.models.settings import DetectorSettings
-from groundwatch.verification.engines.detector.colors import Photograph
-from groundwatch.verification.engines.detector.rules import Boxes, Sight, counts, names, within
+from groundwatch.verification.engines.detector import Boxes, Photograph, Sight, counts, names, within
 
 SETTINGS = DetectorSettings()
 CASES = cases(__file__)

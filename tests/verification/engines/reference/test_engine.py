@@ -22,9 +22,9 @@ from groundwatch.events import (
 )
 from groundwatch.protocols import registry
 from groundwatch.protocols.triplets import blamed, claim_of
+from groundwatch.verification.engines import reference as engine
 from groundwatch.verification.engines.base import Verification
-from groundwatch.verification.engines.reference import engine
-from groundwatch.verification.engines.reference.engine import ReferenceEngine
+from groundwatch.verification.engines.reference import ReferenceEngine
 
 PROTOCOL = registry.get("faithscore")
 
@@ -80,7 +80,7 @@ def test_the_judge_is_told_by_its_data() -> None:
 
 def test_the_engine_is_light() -> None:
     code = (
-        "import sys; import groundwatch.verification.engines.reference.engine;"
+        "import sys; import groundwatch.verification.engines.reference;"
         "print([name for name in ('torch', 'numpy', 'transformers', 'nltk') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

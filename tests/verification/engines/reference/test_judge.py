@@ -10,9 +10,7 @@ from hypothesis import strategies as st
 from tests.support.cases import cases
 
 from groundwatch.events import Decision, KnownFact, Reference
-from groundwatch.verification.engines.reference.engine import Ruling, rule
-from groundwatch.verification.engines.reference.knowledge import Knowledge
-from groundwatch.verification.engines.reference.rules import Rules
+from groundwatch.verification.engines.reference import Knowledge, Rules, Ruling, rule
 
 CASES = cases(__file__)
 SUPPORTED, REFUTED, UNDECIDED = Decision.SUPPORTED, Decision.REFUTED, Decision.UNDECIDED

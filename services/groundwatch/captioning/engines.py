@@ -1,20 +1,47 @@
-"""Models under test where they are served, each asked as its users ask it."""
+"""Captioning engines: models under test where they are served, each asked as its users ask it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from groundwatch.captioning.engines.base import CaptioningEngine, Turn
+import msgspec
+
 from groundwatch.errors import GroundwatchError, Unscorable
 from groundwatch.events import Judge
-from groundwatch.models.engines import each
-from groundwatch.models.replies import Text
-from groundwatch.models.settings import ChatSettings, OnCall
+from groundwatch.models.engines import Engine, each, own_engine, unknown_engine
+from groundwatch.models.replies import Image, Text
+from groundwatch.models.settings import ChatSettings, OnCall, TritonSettings
+from groundwatch.runtime.settings import CaptioningSettings
 
 if TYPE_CHECKING:
-    from groundwatch.models.openai.models import TextModel
-    from groundwatch.models.triton.client import TritonModels
+    from groundwatch.models.openai import TextModel
+    from groundwatch.models.triton import TritonModels
+
+
+class Turn(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing to ask a model under test: a text, with images in front of it or none."""
+
+    model: str
+    text: str
+    images: tuple[Image, ...] = ()
+
+
+class CaptioningEngine(Engine, Protocol):
+    """Asks models under test."""
+
+    def judge(self, model: str, prompt: str) -> Judge:
+        """Who answers for the model under test of this name; `prompt` is a digest of how it is asked."""
+        ...
+
+    async def say(self, turns: Sequence[Turn]) -> Sequence[Text | GroundwatchError]:
+        """One answer for each turn, in order.
+
+        An error stands in the place of its turn's answer and leaves the others alone: `Unscorable` means
+        that there will be none, `TransientError` is retried, `InputError` goes to the dead letters.
+        """
+        ...
+
 
 VERSION = "1"
 """Part of the judge's name: raised when the same prompts could be sent in another way."""
@@ -47,7 +74,7 @@ class OpenAiCaptioningEngine(CaptioningEngine):
             await model.close()
 
     async def _say(self, turn: Turn) -> Text:
-        from groundwatch.models.openai.models import TextModel
+        from groundwatch.models.openai import TextModel
 
         if turn.model not in self._models:
             if turn.model not in self._settings:
@@ -100,3 +127,27 @@ class TritonCaptioningEngine(CaptioningEngine):
         await self._models.confirm(name)
         images = [data for data, _ in turn.images]
         return await self._models.lvlm(images, turn.text, max_tokens=self._max_tokens, model=name)
+
+
+DEFAULT = "openai"
+
+TRITON = TritonSettings()
+
+
+def build(
+    settings: CaptioningSettings, *, on_call: OnCall | None = None, triton: TritonSettings = TRITON
+) -> CaptioningEngine:
+    """The engine that settings name, or "module:attribute" for a class of one's own; `openai` when they name
+    none. Raises `SettingsError` listing the known names."""
+    match settings.engine or DEFAULT:
+        case "openai":
+            return OpenAiCaptioningEngine(settings.models, on_call=on_call)
+        case "triton":
+            from groundwatch.models.triton import TritonModels
+
+            models = TritonModels(triton, on_call=on_call)
+            return TritonCaptioningEngine(models, settings.served, max_tokens=settings.max_tokens)
+        case name if ":" in name:
+            made: CaptioningEngine = own_engine("captioning", name)
+            return made
+    raise unknown_engine("captioning", settings.engine, "openai, triton")

@@ -1,11 +1,212 @@
-"""The rule for each kind of atom: what supports it, what refutes it, and what leaves it open."""
+"""The reference judge: decides claims from what is known of the image, without a model.
 
-from collections.abc import Iterable
+In this order, the first rule that applies decides:
 
-from groundwatch.events import Decision
-from groundwatch.language.lexicon import Lexicon
-from groundwatch.language.statements import Atom, Exists, Has, Number, Relates
-from groundwatch.verification.engines.reference.knowledge import Knowledge
+1. The claim equals a known fact (same words, or the same atoms through the lexicon): that fact's truth,
+   flipped when just one of the two is negated. Facts that contradict each other leave it open.
+2. Something that the claim takes for granted is known to be false, or is absent from a complete
+   reference: refuted. "The dog is brown." needs a dog.
+3. The claim says all that a false fact says: refuted.
+4. Any asserted atom is refuted: refuted. Another value of the same exclusive kind (color, material, …),
+   another number, an excluding relation (left and right of, sitting and standing) refute, if the
+   reference can only mean the same thing by it: the only such thing, or all of them.
+5. Every asserted atom follows from the reference, through synonyms, broader concepts, inverse relations
+   and what one action implies of another: supported.
+6. Otherwise undecided.
+
+Only a complete reference lets absence refute. A thing is absent when neither it nor a kind of it is named,
+unless the word is generic ("scene"), the thing is a part of something named ("nose") or a broader name
+may mean it. A relation between two named things that the reference does not state is refuted only if the
+reference states the same verb of the same living subject with another object, or of another living
+subject with the same object, and nothing between the two; places and "near" stay open, for no reference
+lists them all.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from groundwatch.errors import GroundwatchError, Unscorable
+from groundwatch.events import ClaimsExtracted, Decision, Judge, Reference, Verdict
+from groundwatch.language.lexicon import Lexicon, lexicon
+from groundwatch.language.statements import (
+    Atom,
+    Exists,
+    Has,
+    Number,
+    Relates,
+    Statement,
+    about,
+    name,
+    statement,
+    triplet,
+)
+from groundwatch.models.engines import in_turn
+from groundwatch.protocols.base import EvaluationProtocol, with_article
+from groundwatch.protocols.triplets import Part, Triplet, blame, triplet_of
+from groundwatch.verification.engines.base import Verification, VerificationEngine
+
+KEPT_ITEMS = 500
+"""A reference with more items is read anew each time, so that the cache stays small."""
+
+
+class Knowledge:
+    """Everything that a reference says.
+
+    Whatever a true fact asserts or takes for granted holds. A false fact is blamed on what it asserts and
+    what it takes for granted, less what is known to hold: if one atom is left, that atom is false; if
+    several are, only a claim that says all of them is refuted. `categories` are named as a kind of thing,
+    by objects and triplets, which leaves open how many there are.
+    """
+
+    def __init__(self, reference: Reference) -> None:
+        self.lexicon: Lexicon = lexicon()
+        self.complete = reference.complete
+        self.present: dict[str, str] = {}
+        self.named: dict[str, str] = {}
+        self.plural: set[str] = set()
+        self.categories: set[str] = set()
+        self.attributes: dict[str, list[tuple[Has, str]]] = defaultdict(list)
+        self.numbers: dict[str, list[tuple[Number, str]]] = defaultdict(list)
+        self.relations: dict[str, list[tuple[Relates, str]]] = defaultdict(list)
+        self.pairs: set[tuple[str, str]] = set()
+        self.false: dict[str, list[tuple[Atom, str]]] = defaultdict(list)
+        self.together: list[tuple[frozenset[Atom], str]] = []
+        self.texts: dict[str, set[tuple[bool, str]]] = defaultdict(set)
+        self.shapes: dict[frozenset[Atom], set[tuple[bool, str]]] = defaultdict(set)
+        self.bags: dict[frozenset[str], set[tuple[bool, str]]] = defaultdict(set)
+        facts = self._read_facts(reference)
+        for read, holds, text in facts:
+            if holds:
+                self._hold(read, text)
+        for subject, relation, object_ in sorted(set(reference.triplets)):
+            self._hold(triplet(subject, relation, object_), f"{subject} {relation} {object_}", named=True)
+        for text in sorted(set(reference.objects)):
+            self._hold(name(text), text, named=True)
+        for read, holds, text in facts:
+            if not holds:
+                self._deny(read, text)
+        self._by_rarest = self._index_together()
+
+    def _index_together(self) -> dict[str, list[int]]:
+        """The places of false facts of several atoms, each by the thing of an atom that fewest speak of."""
+        facts = Counter(thing for parts, _ in self.together for thing in set(map(about, parts)))
+        found: dict[str, list[int]] = defaultdict(list)
+        for place, (parts, _) in enumerate(self.together):
+            found[min(map(about, parts), key=lambda thing: (facts[thing], thing))].append(place)
+        return found
+
+    def false_together(self, atoms: Iterable[Atom]) -> list[tuple[frozenset[Atom], str]]:
+        """False facts of several atoms that a claim of these atoms may say, in order."""
+        things = {thing for atom in atoms for thing in self._wider(about(atom))}
+        places = {place for thing in things for place in self._by_rarest.get(thing, ())}
+        return [self.together[place] for place in sorted(places)]
+
+    def _read_facts(self, reference: Reference) -> list[tuple[Statement, bool, str]]:
+        facts = []
+        for text, holds in sorted({(fact.text, fact.holds) for fact in reference.facts}):
+            read = statement(text)
+            true = holds != read.negated
+            self.texts[read.key].add((true, text))
+            if read.asserted and not self._indefinite(read):
+                self.shapes[read.asserted].add((true, text))
+            elif read.words and not read.asserted:
+                self.bags[read.words].add((true, text))
+            facts.append((read, true, text))
+        return facts
+
+    def _indefinite(self, read: Statement) -> bool:
+        """Whether the statement is about some thing or other, so that another text means another thing."""
+        return any(about(atom) in self.lexicon.nouns.wildcards for atom in read.asserted)
+
+    def _hold(self, read: Statement, evidence: str, *, named: bool = False) -> None:
+        if named:
+            self.categories |= {a.concept for a in (*read.asserted, *read.given) if isinstance(a, Exists)}
+        for atom in sorted((*read.asserted, *read.given), key=repr):
+            self._add(atom, evidence)
+        for atom in (*read.asserted, *read.given):
+            if isinstance(atom, Relates):
+                for implied in _implied(atom, self.lexicon):
+                    self._add(implied, evidence)
+
+    def _add(self, atom: Atom, evidence: str) -> None:
+        if isinstance(atom, Exists):
+            self.named.setdefault(atom.concept, evidence)
+            for concept in self._wider(atom.concept):
+                self.present.setdefault(concept, evidence)
+        elif isinstance(atom, Has):
+            for concept in self._wider(atom.concept):
+                self.attributes[concept].append((atom, evidence))
+        elif isinstance(atom, Number):
+            if atom.low > 1 or atom.high is None:
+                self.plural.add(atom.concept)
+            if atom.exact or atom.low > 1:
+                self.numbers[atom.concept].append((atom, evidence))
+        else:
+            for concept in self._wider(atom.subject):
+                self.relations[concept].append((atom, evidence))
+            self.pairs.add((atom.subject, atom.object))
+
+    def _wider(self, concept: str) -> tuple[str, ...]:
+        return (concept, *self.lexicon.ancestors(concept))
+
+    def _deny(self, read: Statement, evidence: str) -> None:
+        if self._indefinite(read):
+            return
+        left = [atom for atom in (*read.asserted, *read.given) if not self._certain(atom)]
+        if len(left) == 1:
+            self.false[about(left[0])].append((left[0], evidence))
+        elif left:
+            self.together.append((frozenset(left), evidence))
+
+    def denials(self, atom: Atom) -> list[tuple[Atom, str]]:
+        return [false for concept in self._wider(about(atom)) for false in self.false.get(concept, ())]
+
+    def _certain(self, atom: Atom) -> bool:
+        if isinstance(atom, Exists):
+            return atom.concept in self.present
+        if isinstance(atom, Has):
+            return any(
+                self.lexicon.entails_value(known.attribute, atom.attribute)
+                for known, _ in self.attributes.get(atom.concept, ())
+            )
+        if isinstance(atom, Number):
+            return not atom.exact and atom.high is None and atom.concept in self.plural
+        return False
+
+
+def _implied(atom: Relates, words: Lexicon) -> list[Relates]:
+    """What a relation says of the same pair the other way round, and by its verb of the place."""
+    subject, object_, prepositions = atom.subject, atom.object, words.relations.prepositions
+    if not object_:
+        return []
+    found: list[Relates] = []
+    entry = prepositions.get(atom.preposition)
+    if entry and entry.inverse:
+        found.append(Relates(object_, "", entry.inverse, subject))
+    if atom.preposition == "in" and not atom.verb:
+        found.append(Relates(object_, "contain", "", subject))
+    if atom.verb == "contain" and not atom.preposition:
+        found += [Relates(subject, "have", "", object_), Relates(object_, "", "in", subject)]
+    place = words.relations.carries_position.get(atom.verb)
+    if place and not atom.preposition:
+        found.append(Relates(subject, "", place, object_))
+        if inverse := prepositions[place].inverse:
+            found.append(Relates(object_, "", inverse, subject))
+    return found
+
+
+def knowledge(reference: Reference) -> Knowledge:
+    """The reference as knowledge; kept, for every claim of an image asks the same one, unless it is huge."""
+    items = len(reference.facts) + len(reference.triplets) + len(reference.objects)
+    return _kept(reference) if items <= KEPT_ITEMS else Knowledge(reference)
+
+
+_kept = lru_cache(maxsize=64)(Knowledge)
 
 Decided = tuple[Decision, str]
 _OPEN: Decided = (Decision.UNDECIDED, "")
@@ -348,12 +549,12 @@ def _kinds(concept: str, known: Knowledge) -> dict[str, tuple[int, int | None]]:
     """The counted kinds of a concept, leaving out kinds of kinds: their members would count twice."""
     below = _narrower(concept, known.numbers, known.lexicon)
     kinds: dict[str, tuple[int, int | None]] = {}
-    for name in sorted(below):
-        if not below.isdisjoint(known.lexicon.ancestors(name)):
+    for kind in sorted(below):
+        if not below.isdisjoint(known.lexicon.ancestors(kind)):
             continue
-        numbers = [number for number, _ in known.numbers[name]]
+        numbers = [number for number, _ in known.numbers[kind]]
         exact = [number.high for number in numbers if number.exact and number.high is not None]
-        kinds[name] = (max(number.low for number in numbers), min(exact) if exact else None)
+        kinds[kind] = (max(number.low for number in numbers), min(exact) if exact else None)
     return kinds
 
 
@@ -411,3 +612,115 @@ def same_claim(claim: Atom, false: Atom, words: Lexicon) -> bool:
     if isinstance(claim, Relates) and isinstance(false, Relates):
         return entails(claim, false, words, strict=True)
     return False
+
+
+class Ruling(NamedTuple):
+    """A decision with the reference's item that it rests on."""
+
+    decision: Decision
+    evidence: str = ""
+
+    def negated(self) -> Ruling:
+        opposite = {Decision.SUPPORTED: Decision.REFUTED, Decision.REFUTED: Decision.SUPPORTED}
+        return Ruling(opposite.get(self.decision, self.decision), self.evidence)
+
+
+UNDECIDED = Ruling(Decision.UNDECIDED)
+
+
+def rule(text: str, rules: Rules) -> Ruling:
+    read = statement(text)
+    stated = _stated(read, rules.known)
+    if stated is not None:
+        return stated.negated() if read.negated else stated
+    if not read.asserted:
+        return UNDECIDED
+    for atom in sorted(read.given, key=repr):
+        decision, evidence = rules.decide(atom, given=True)
+        if decision is Decision.REFUTED:
+            return Ruling(decision, evidence)
+    asserted = _asserted(read, rules)
+    return asserted.negated() if read.negated else asserted
+
+
+def _stated(read: Statement, known: Knowledge) -> Ruling | None:
+    """The truth of a known fact that says the same thing, if the reference does not contradict itself."""
+    found = known.texts.get(read.key)
+    if not found and read.asserted:
+        found = known.shapes.get(read.asserted)
+    if not found and not read.asserted and read.words:
+        found = known.bags.get(read.words)
+    if not found:
+        return None
+    holds, evidence = min(found)
+    if len({truth for truth, _ in found}) > 1:
+        return Ruling(Decision.UNDECIDED, evidence)
+    return Ruling(Decision.SUPPORTED if holds else Decision.REFUTED, evidence)
+
+
+def _asserted(read: Statement, rules: Rules) -> Ruling:
+    if rules.known.together and (together := rules.false_together(read.asserted | read.given)):
+        return Ruling(Decision.REFUTED, together)
+    undecided: Ruling | None = None
+    supporting: dict[str, None] = {}
+    for atom in sorted(read.asserted, key=repr):
+        ruling = Ruling(*rules.decide(atom, beside=read.asserted))
+        if ruling.decision is Decision.REFUTED:
+            return ruling
+        if ruling.decision is Decision.UNDECIDED:
+            undecided = undecided or ruling
+        elif ruling.evidence:
+            supporting[ruling.evidence] = None
+    return undecided or Ruling(Decision.SUPPORTED, "; ".join(supporting))
+
+
+VERSION = "3"
+
+SECONDS = 30.0
+"""In which the claims of one answer are judged; the most that are taken need a tenth of it."""
+
+
+class ReferenceEngine(VerificationEngine):
+    """Judges claims against what the response's own reference says of the image. No model, no image.
+
+    A response without a reference cannot be judged: its result is `Unscorable("no_reference")`.
+    """
+
+    batch = 64
+
+    def judge(self, protocol: EvaluationProtocol) -> Judge:
+        return Judge(engine="reference", version=f"{VERSION}-{lexicon().digest}")
+
+    async def verify(
+        self, extracted: Sequence[ClaimsExtracted], protocol: EvaluationProtocol
+    ) -> Sequence[Verification | GroundwatchError]:
+        return await in_turn(_verify, extracted)
+
+
+def _verify(event: ClaimsExtracted) -> Verification:
+    until = time.monotonic() + SECONDS
+    reference = event.response.reference
+    if reference is None or reference == Reference(complete=reference.complete):
+        raise Unscorable("no_reference", "the response says nothing of what is in its image")
+    rules = Rules(knowledge(reference))
+    verdicts = []
+    for claim in event.claims:
+        if time.monotonic() > until:
+            raise Unscorable("took_too_long", f"its claims take longer than {SECONDS:g} s to judge")
+        ruling = rule(claim.text, rules)
+        evidence = ruling.evidence
+        if ruling.decision is Decision.REFUTED and (triplet := triplet_of(claim)):
+            evidence = blame(_wrong_part(triplet, rules), evidence)
+        verdicts.append(Verdict(decision=ruling.decision, evidence=evidence))
+    return Verification(verdicts=tuple(verdicts))
+
+
+def _wrong_part(triplet: Triplet, rules: Rules) -> Part:
+    """The first of a refuted triplet's objects that is not in the image, else its relation (section 3.1)."""
+    parts: tuple[tuple[Part, str], ...] = (("object1", triplet[0]), ("object2", triplet[2]))
+    absent = (
+        part
+        for part, name in parts
+        if rule(f"There is {with_article(name)}.", rules).decision is Decision.REFUTED
+    )
+    return next(absent, "relation")

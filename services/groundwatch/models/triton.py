@@ -31,7 +31,6 @@ from groundwatch.models.settings import OnCall, TritonSettings
 if TYPE_CHECKING:
     from tritonclient.utils import InferenceServerException
 
-
 T = TypeVar("T")
 
 _DTYPES = {"MAX_TOKENS": "int32", "TEMPERATURE": "float32", "SEED": "int64", "STEPS": "int32"}
