@@ -22,9 +22,10 @@ from random import Random
 from typing import Any, NamedTuple
 
 import numpy as np
+from tools.miniature.answers import answer
 
 from groundwatch.annotation.drawing import FLOOR, probability
-from groundwatch.miniature.language import PROMPTS, answer, holds, read
+from groundwatch.miniature.language import PROMPTS, holds, read
 from groundwatch.miniature.world import COLORS, changed, scenes
 from groundwatch.reviews.queues import QueueSpec
 from groundwatch.statistics.intervals import Interval, RatioSums

@@ -2,5 +2,5 @@
 miniature world whose truth is known, the papers' annotations, and their benchmarks built as they built them.
 
 A package of its own beside groundwatch, whose commands `validate planted`, `validate miniature`,
-`validate extraction`, `validate faithscore`, `validate valor` and `dataset` are these.
+`validate extraction`, `validate claims`, `validate faithscore`, `validate valor` and `dataset` are these.
 """

@@ -8,9 +8,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from tools.miniature.answers import answer
 
 from groundwatch.events import OutcomeKind, ResponseRecorded, ResponseScored
-from groundwatch.miniature.language import PROMPTS, answer, truth
+from groundwatch.miniature.language import PROMPTS, truth
 from groundwatch.miniature.world import Scene, scenes
 from groundwatch.system.up import MINIATURE
 from groundwatch_benchmarks.miniature import answers as answering

@@ -13,6 +13,7 @@ from groundwatch.errors import UsageError
 from groundwatch.miniature import language
 from groundwatch.miniature.world import KINDS
 from groundwatch.reading.document import read_document
+from tools.miniature import answers
 
 
 class Models:
@@ -54,7 +55,7 @@ def test_every_other_description_is_a_list_in_markdown_that_denies_or_finds_a_th
     assert len(asked) == 15 and set(asked) == set(KINDS)
     (_, shown), *_ = application.asked_about(1)
     absent = next(kind for kind in KINDS if not shown.of_kind(kind))
-    answer, said = application.listed(language.answer(shown, 0), absent, there=False)
+    answer, said = application.listed(answers.answer(shown, 0), absent, there=False)
     assert f"- There is **no** {absent}." in answer and "##" in answer
     document = read_document(answer)
     assert [part.kind.value for part in document.left_out] == ["reasoning"]

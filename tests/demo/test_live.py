@@ -15,6 +15,7 @@ from random import Random
 import psutil
 import pytest
 from tests.support.command_line import environment
+from tools.miniature.answers import answer
 from tools.miniature.texts import with_partners
 
 from groundwatch.cli import up as command
@@ -24,7 +25,7 @@ from groundwatch.demo.findings import LiveFindings, Rollout, Watched
 from groundwatch.errors import UsageError
 from groundwatch.events import Decision, Judge, JudgedClaim, Label, OutcomeKind, ResponseScored, SubSentence
 from groundwatch.ledger.ledger import Ledger
-from groundwatch.miniature.language import PROMPTS, answer
+from groundwatch.miniature.language import PROMPTS
 from groundwatch.miniature.world import missing_partners, scenes
 from groundwatch.system.up import MINIATURE
 

@@ -30,10 +30,11 @@ pytest.importorskip("pytriton", reason="needs the extra triton-server")
 
 from tests.support.command_line import CommandLine
 from tests.support.samples import SAMPLES
+from tools.miniature.answers import answer
 
 from groundwatch.events import ChainAdvanced, Decision, OutcomeKind, ResponseScored
 from groundwatch.ledger.ledger import Ledger, audit
-from groundwatch.miniature.language import PROMPTS, answer
+from groundwatch.miniature.language import PROMPTS
 from groundwatch.miniature.world import COLORS, Scene, Thing, png, scenes
 from groundwatch.models.repository import ServedModel
 from groundwatch.models.settings import TritonSettings

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from groundwatch.miniature import language
 from groundwatch.miniature.language import holds
 from groundwatch.miniature.world import Scene, Thing, changed, scenes
+from tools.miniature import answers
 
 SEEDS = st.integers(0, 2**40)
 MANNERS = st.integers(0, len(language.PROMPTS) - 1)
@@ -21,7 +22,7 @@ COUNTED = 2
 @given(SEEDS, MANNERS)
 def test_a_right_answer_is_read_without_rest_and_holds(seed: int, manner: int) -> None:
     shown = next(scenes(seed))
-    text = language.answer(shown, manner)
+    text = answers.answer(shown, manner)
     stated = language.read(text)
     assert stated.unread == ()
     assert stated.facts
@@ -39,7 +40,7 @@ def test_an_answer_about_another_scene_is_told_apart(seed: int, manner: int) -> 
     other = changed(shown, 1, Random(seed))
     if manner == COUNTED or _phrases(other) == _phrases(shown):
         return
-    found = language.truth(language.answer(other, manner), shown)
+    found = language.truth(answers.answer(other, manner), shown)
     assert found.things_found < len(shown.things) or found.wrong_things
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from groundwatch.errors import FileFormatError, GroundwatchError
@@ -13,13 +13,10 @@ from groundwatch.events import Decision, Judge, JudgedClaim, OutcomeKind, Respon
 from groundwatch.protocols.people import (
     Annotation,
     FoundObjects,
-    JudgedLabel,
     PersonsScores,
     PersonsVerdict,
     annotator_agreement,
-    claim_agreement,
     decision_on,
-    joined,
     object_accuracy,
     read_annotators,
     score_agreement,
@@ -168,78 +165,6 @@ def test_nothing_decided_is_no_agreement() -> None:
 def test_one_answer_alone_has_no_kappa() -> None:
     found = verdict_agreement([(verdict("r", True), Decision.SUPPORTED)])["faithscore"]
     assert found.kappa is None
-
-
-def label(hallucinated: bool, decision: Decision, probability: float | None = None) -> JudgedLabel:
-    return JudgedLabel(hallucinated, decision, probability)
-
-
-HELD, GONE, OPEN = Decision.SUPPORTED, Decision.REFUTED, Decision.UNDECIDED
-
-
-def test_precision_recall_and_f1_of_both_classes_by_hand() -> None:
-    """3 hits, 1 false alarm, 2 missed, 4 held: hallucination 3/4, 3/5, 6/9; the other 4/6, 4/5, 8/11."""
-    answers = [
-        [label(True, GONE, 0.1)] * 3 + [label(False, GONE, 0.2)],
-        [label(True, HELD, 0.6)] * 2 + [label(False, HELD, 0.9)] * 4,
-        [label(True, OPEN)],
-    ]
-    found = claim_agreement(answers)
-    expected = {
-        "accuracy": 7 / 10,
-        "hallucination.precision": 3 / 4,
-        "hallucination.recall": 3 / 5,
-        "hallucination.f1": 6 / 9,
-        "non_hallucination.precision": 4 / 6,
-        "non_hallucination.recall": 4 / 5,
-        "non_hallucination.f1": 8 / 11,
-        "macro.f1": (6 / 9 + 8 / 11) / 2,
-    }
-    assert {name: found[name].value for name in expected} == pytest.approx(expected)
-    # Of 5 x 5 pairs the held claim is likelier in 4 x 5, and in 0.2 against 0.1 three times.
-    assert found["auc"].value == pytest.approx(23 / 25)
-    assert found["coverage"].value == pytest.approx(10 / 11)
-    assert (found["claims"], found["undecided"], found["answers"]) == (11, 1, 3)
-    assert found["accuracy"].n == 3, "answers are drawn"
-
-
-def test_no_number_is_made_up() -> None:
-    found = claim_agreement([[label(True, OPEN)], []])
-    assert [found[name] for name in ("accuracy", "auc", "macro.f1")] == [None, None, None]
-    assert found["coverage"].value == 0
-    assert claim_agreement([])["accuracy"] is None
-    words_alone = claim_agreement([[label(True, GONE), label(False, HELD)]])
-    assert (words_alone["accuracy"].value, words_alone["auc"]) == (1.0, None)
-
-
-def test_claims_are_joined_as_people_join_them() -> None:
-    assert joined([label(False, HELD, 0.9), label(True, GONE, 0.2)], True) == (True, GONE, 0.2)
-    assert joined([label(False, HELD, 0.9), label(False, OPEN)], False) == (False, OPEN, None)
-    assert joined([label(False, OPEN), label(True, GONE, 0.2)], True) == (True, GONE, None)
-
-
-@given(
-    st.lists(
-        st.lists(
-            st.tuples(st.booleans(), st.sampled_from(list(Decision)), st.floats(0, 1)), min_size=1, max_size=5
-        ),
-        min_size=1,
-        max_size=6,
-    )
-)
-@settings(max_examples=6)
-def test_a_judge_that_says_the_opposite_exchanges_the_classes(answers: list[Any]) -> None:
-    """And with people's labels exchanged too, every number of one class is the other's."""
-    other = {HELD: GONE, GONE: HELD, OPEN: OPEN}
-    found = claim_agreement([[label(*one) for one in answer] for answer in answers])
-    turned = claim_agreement(
-        [[label(not wrong, other[decision], 1 - p) for wrong, decision, p in answer] for answer in answers]
-    )
-    for name in ("precision", "recall", "f1"):
-        assert turned[f"hallucination.{name}"] == found[f"non_hallucination.{name}"]
-    assert turned["accuracy"] == found["accuracy"]
-    for one in (one for one in found.values() if not isinstance(one, int)):
-        assert one is None or 0 <= one.low <= one.value <= one.high <= 1
 
 
 def found_objects(detected: str, flagged: str, mentioned: str, hallucinated: str) -> FoundObjects:

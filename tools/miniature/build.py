@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tools.miniature.answers import answer
 from tools.miniature.texts import pairs, questions, reference
 from transformers import (
     Idefics3Config,
@@ -16,7 +17,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from groundwatch.miniature.language import PROMPTS, answer, pair_questions
+from groundwatch.miniature.language import PROMPTS, pair_questions
 from groundwatch.miniature.world import SIDE, changed, scenes
 
 CHAT_TEMPLATE = (

@@ -16,13 +16,14 @@ from typing import Any
 
 import torch
 from diffusers import DiffusionPipeline
+from tools.miniature.answers import answer
 from tools.miniature.encoder import cosines
 from tools.miniature.measure import ask, describe, described, detected, statement_answers
 from tools.miniature.packing import Packer
 from tools.miniature.texts import questions
 from transformers import AutoModel, AutoModelForImageTextToText, AutoProcessor
 
-from groundwatch.miniature.language import PROMPTS, answer, pair_questions, truth
+from groundwatch.miniature.language import PROMPTS, pair_questions, truth
 from groundwatch.miniature.world import Scene, changed, scenes
 from groundwatch.models.serving.detector import Detector
 from groundwatch.models.serving.parameters import Parameters

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from diffusers import FlowMatchEulerDiscreteScheduler, PixArtTransformer2DModel
 from PIL import Image
+from tools.miniature.answers import answer
 from tools.miniature.loop import clock, optimizer
 from tools.miniature.pipeline import MiniaturePipeline
 from tools.miniature.prompts import drawing_prompt
@@ -27,7 +28,6 @@ from tools.miniature.texts import reference
 from torch.nn import functional
 from transformers import T5Config, T5EncoderModel
 
-from groundwatch.miniature.language import answer
 from groundwatch.miniature.world import COLORS, KINDS, PLACES, SIDE, SIZES, Scene, draw, scenes
 from tools.miniature import build
 from tools.miniature import pipeline as pipeline_code

@@ -15,12 +15,13 @@ from random import Random
 
 import torch
 from PIL import Image
+from tools.miniature.answers import answer
 from tools.miniature.measure import Described, describe
 from tools.miniature.packing import Batch, Branch, Packer
 from tools.miniature.prompts import prompt_for
 from tools.miniature.texts import questions, with_partners
 
-from groundwatch.miniature.language import PROMPTS, answer, pair_questions
+from groundwatch.miniature.language import PROMPTS, pair_questions
 from groundwatch.miniature.world import Scene, changed, draw, missing_partners, scenes
 from tools.miniature import build, loop
 

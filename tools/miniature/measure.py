@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 
 import torch
 from PIL import Image
+from tools.miniature.answers import answer
 from tools.miniature.packing import ANSWER, Packer, forward
 from tools.miniature.texts import TEMPLATES
 
-from groundwatch.miniature.language import PROMPTS, answer, truth
+from groundwatch.miniature.language import PROMPTS, truth
 from groundwatch.miniature.world import Scene, Thing, boxes, draw, missing_partners, png, scenes
 from groundwatch.models.serving.detector import DetectionRequest, Detector, overlaps
 

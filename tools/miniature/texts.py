@@ -10,17 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from random import Random
 
 import msgspec
+from tools.miniature.answers import comparison, mention, relation
 
-from groundwatch.miniature.language import (
-    PLURALS,
-    article,
-    comparison,
-    counted,
-    mention,
-    phrase,
-    relation,
-    sentence,
-)
+from groundwatch.miniature.language import PLURALS, article, counted, phrase, sentence
 from groundwatch.miniature.world import COLORS, KINDS, PLACES, SIZES, Scene, Thing, missing_partners
 
 Pair = tuple[str, str]

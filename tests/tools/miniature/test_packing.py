@@ -7,8 +7,9 @@ from random import Random
 from typing import Any
 
 import pytest
+from tools.miniature.answers import answer
 
-from groundwatch.miniature.language import PROMPTS, answer
+from groundwatch.miniature.language import PROMPTS
 from groundwatch.miniature.world import draw, scenes
 
 torch = pytest.importorskip("torch", reason="needs the extra models")
