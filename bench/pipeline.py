@@ -23,7 +23,7 @@ from nats.js.api import AckPolicy, ConsumerConfig
 import hop
 from groundwatch.events import LIVE, ResponseRecorded
 from groundwatch.ledger.ledger import audit
-from groundwatch.protocols.faithscore.annotation import annotated_response, read_annotations
+from groundwatch.protocols.faithscore.suite import annotated_response, read_annotations
 from groundwatch.runtime.delivery.bus import ENCODER, Bus
 from groundwatch.runtime.delivery.outcomes import read_outcomes
 from groundwatch.runtime.settings import ExtractionSettings, Settings, StageSettings

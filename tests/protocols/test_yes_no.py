@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.cases import cases
 
-from groundwatch.protocols.yes_no import (
+from groundwatch.protocols.questions import (
     REASONS,
     Reading,
     read_as_published,

@@ -44,7 +44,7 @@ from groundwatch.protocols.chair.protocol import Caption, chair
 from groundwatch.protocols.method import Question
 from groundwatch.protocols.published import Place
 from groundwatch.protocols.questions import read_claim
-from groundwatch.protocols.vlm2.scoring import score_outcomes, tally
+from groundwatch.protocols.vlm2.files import score_outcomes, tally
 from groundwatch.reporting import figures
 from groundwatch.reporting.figures import FigureReport, FigureSums, Headline
 from groundwatch.reporting.live import LiveView

@@ -14,7 +14,7 @@ from groundwatch.gateway.intake.logged import NOT_LOST, SETTLED
 from groundwatch.gateway.refusals import STATUS, Reason
 from groundwatch.models.asking import CallKind
 from groundwatch.models.triton import OF_THE_INPUT
-from groundwatch.protocols import yes_no
+from groundwatch.protocols import questions as yes_no
 from groundwatch.reporting.reasons import REASONS, explain
 
 ROOT = Path(__file__).parents[2] / "services"

@@ -51,7 +51,7 @@ def main() -> None:
     from tools.reader.training import Schedule, examples, train
 
     from groundwatch.models.embeddings import encoder_folder
-    from groundwatch.protocols.faithscore.annotation import read_annotations
+    from groundwatch.protocols.faithscore.suite import read_annotations
     from groundwatch.reading.model import ReaderModel
     from groundwatch.reading.weights import FOLDER, About, write
 

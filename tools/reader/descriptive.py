@@ -11,7 +11,7 @@ from torch import Tensor
 
 from groundwatch.errors import UsageError
 from groundwatch.events import Label
-from groundwatch.protocols.faithscore.annotation import AnnotatedAnswer, annotated_response
+from groundwatch.protocols.faithscore.suite import AnnotatedAnswer, annotated_response
 from groundwatch.reading.document import read_document
 from groundwatch.reading.model import ReaderModel
 from groundwatch.reading.words import passages

@@ -22,8 +22,8 @@ from groundwatch.language.subsentences import Span
 from groundwatch.models.embeddings import SentenceEmbedder
 from groundwatch.probing.probe import with_engines
 from groundwatch.protocols.base import Stage
-from groundwatch.protocols.faithscore.annotation import AnnotatedAnswer, annotated_response, read_annotations
 from groundwatch.protocols.faithscore.protocol import FaithScore
+from groundwatch.protocols.faithscore.suite import AnnotatedAnswer, annotated_response, read_annotations
 from groundwatch.protocols.method import JUDGE, JUDGED_IMAGES, Progress, Result
 from groundwatch.protocols.people import likert
 from groundwatch.runtime.settings import ExtractionSettings, Settings, StageSettings

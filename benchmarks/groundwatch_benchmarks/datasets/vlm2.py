@@ -17,7 +17,7 @@ from msgspec import Meta
 from groundwatch.protocols.base import folded
 from groundwatch.protocols.method import Result
 from groundwatch.protocols.published import read_lines, write_lines
-from groundwatch.protocols.yes_no import Answer
+from groundwatch.protocols.questions import Answer
 
 TEMPLATES = {
     "color": "In image {image}, is the {subject} {value}?",

@@ -14,7 +14,7 @@ from msgspec import Meta
 from groundwatch.errors import UsageError
 from groundwatch.miniature.world import missing_partners
 from groundwatch.protocols import registry
-from groundwatch.protocols.faithscore.scoring import CATEGORIES
+from groundwatch.protocols.faithscore.protocol import CATEGORIES
 from groundwatch.protocols.method import CommandResult, Progress
 from groundwatch.statistics import agreement
 from groundwatch.statistics.alarm import ModelAlarm, Rule

@@ -12,7 +12,7 @@ pytest.importorskip("lemminflect")
 from groundwatch.errors import UsageError
 from groundwatch.events import Label
 from groundwatch.models.embeddings import SentenceEmbedder
-from groundwatch.protocols.faithscore.annotation import AnnotatedAnswer, read_annotations
+from groundwatch.protocols.faithscore.suite import AnnotatedAnswer, read_annotations
 from groundwatch_benchmarks.agreement.faithscore import (
     facts_agreement,
     labelled_units,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from groundwatch.events import ResponseRecorded
-from groundwatch.protocols.amber.annotation import Annotation
 from groundwatch.protocols.amber.extraction import mentions, read
+from groundwatch.protocols.amber.scoring import Annotation
 from groundwatch.reading.graph import Reading, Thing
 
 KNOWN = Annotation(truth=("dog",), hallu=("cat",), listed=frozenset({"dog", "cat", "table"}))

@@ -12,7 +12,7 @@ import pytest
 
 from groundwatch.events import LIVE, Decision
 from groundwatch.ledger.ledger import audit
-from groundwatch.protocols.amber.annotation import Annotation
+from groundwatch.protocols.amber.scoring import Annotation
 from groundwatch.runtime.delivery.outcomes import read_outcomes
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.settings.gateway import GatewaySettings

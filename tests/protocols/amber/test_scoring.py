@@ -11,13 +11,14 @@ from tests.support.cases import cases
 
 from groundwatch.errors import Unscorable
 from groundwatch.events import ResponseRecorded
-from groundwatch.protocols.amber.annotation import Annotation, annotation_of
 from groundwatch.protocols.amber.scoring import (
     DESCRIPTION,
     DISCRIMINATIVE,
     EXISTENCE,
+    Annotation,
     Sums,
     amber_score,
+    annotation_of,
     count,
 )
 

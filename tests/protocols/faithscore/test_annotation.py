@@ -6,7 +6,7 @@ import pytest
 
 from groundwatch.errors import FileFormatError
 from groundwatch.events import Label
-from groundwatch.protocols.faithscore.annotation import read_annotations
+from groundwatch.protocols.faithscore.suite import read_annotations
 
 
 def test_reads_labels_and_facts(tmp_path: Path) -> None:

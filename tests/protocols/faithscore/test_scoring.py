@@ -18,7 +18,7 @@ from groundwatch.events import (
     SubSentence,
     Verdict,
 )
-from groundwatch.protocols.faithscore.scoring import (
+from groundwatch.protocols.faithscore.protocol import (
     CATEGORIES,
     EQUAL_WEIGHTS,
     Fact,

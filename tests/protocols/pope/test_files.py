@@ -7,7 +7,7 @@ import pytest
 
 from groundwatch.errors import FileFormatError
 from groundwatch.protocols.method import TallyRequest
-from groundwatch.protocols.pope.files import TALLY
+from groundwatch.protocols.pope.protocol import TALLY
 
 SHARED = Path(__file__).parents[4] / "shared" / "data" / "pope"
 LABELS = [("Is there a dog in the image?", "yes"), ("Is there a cat in the image?", "no")] * 2

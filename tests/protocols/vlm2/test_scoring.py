@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from groundwatch.errors import FileFormatError
 from groundwatch.events import OutcomeKind, ResponseScored
 from groundwatch.protocols.published import Place
-from groundwatch.protocols.vlm2.scoring import (
+from groundwatch.protocols.vlm2.files import (
     NO_FINE_QUESTION,
     Asked,
     ImageSequence,

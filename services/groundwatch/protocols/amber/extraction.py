@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from groundwatch.errors import GroundwatchError
 from groundwatch.events import Claim, ResponseRecorded
-from groundwatch.protocols.amber.annotation import Annotation, annotation_of
+from groundwatch.protocols.amber.scoring import Annotation, annotation_of
 from groundwatch.reading.graph import Reading
 
 OBJECT = "object"

@@ -13,8 +13,7 @@ from groundwatch.events import (
     SubSentence,
 )
 from groundwatch.language.nouns import likenesses
-from groundwatch.protocols.amber.annotation import annotation_of
-from groundwatch.protocols.amber.scoring import count
+from groundwatch.protocols.amber.scoring import annotation_of, count
 from groundwatch.protocols.base import ExtractionRules, MatchedProtocol, Score, Stage, load, read_figures
 from groundwatch.protocols.prompts import Step
 from groundwatch.protocols.questions import YesNoProtocol

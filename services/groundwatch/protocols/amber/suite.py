@@ -8,9 +8,16 @@ import msgspec
 
 from groundwatch.errors import FileFormatError
 from groundwatch.events import OutcomeKind
-from groundwatch.protocols.amber.annotation import Annotation
 from groundwatch.protocols.amber.protocol import Amber, Attribute, Existence, Relation
-from groundwatch.protocols.amber.scoring import ATTRIBUTES, DESCRIPTION, EXISTENCE, RELATION, Sums, count
+from groundwatch.protocols.amber.scoring import (
+    ATTRIBUTES,
+    DESCRIPTION,
+    EXISTENCE,
+    RELATION,
+    Annotation,
+    Sums,
+    count,
+)
 from groundwatch.protocols.base import load
 from groundwatch.protocols.method import (
     CATEGORY,
@@ -25,8 +32,7 @@ from groundwatch.protocols.method import (
     files,
 )
 from groundwatch.protocols.published import json_document, json_items, read_bytes
-from groundwatch.protocols.questions import cell, outcome_cell, question
-from groundwatch.protocols.yes_no import Answer, read_reply
+from groundwatch.protocols.questions import Answer, cell, outcome_cell, question, read_reply
 
 TYPES = {
     "generative": DESCRIPTION,

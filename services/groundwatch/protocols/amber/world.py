@@ -7,9 +7,8 @@ from collections.abc import Iterator
 
 from groundwatch.miniature.language import PROMPTS, objects, picture
 from groundwatch.miniature.world import KINDS, Scene
-from groundwatch.protocols.amber.annotation import Annotation
 from groundwatch.protocols.amber.protocol import Existence
-from groundwatch.protocols.amber.scoring import EXISTENCE
+from groundwatch.protocols.amber.scoring import EXISTENCE, Annotation
 from groundwatch.protocols.amber.suite import description
 from groundwatch.protocols.method import Question
 from groundwatch.protocols.questions import ANSWERS, ask, question

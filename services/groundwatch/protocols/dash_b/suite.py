@@ -14,6 +14,7 @@ from groundwatch.protocols.method import Images, Pair, Question, Result, files
 from groundwatch.protocols.published import json_document
 from groundwatch.protocols.questions import (
     CELLS,
+    Answer,
     YesNoProtocol,
     ask,
     intervals,
@@ -21,7 +22,6 @@ from groundwatch.protocols.questions import (
     question,
     unscored,
 )
-from groundwatch.protocols.yes_no import Answer
 
 PARTS: dict[str, Answer] = {"neg": "no", "pos": "yes"}
 """Files of images without the object and with it, and what is right about them."""

@@ -6,8 +6,7 @@ from groundwatch.miniature.language import objects, picture
 from groundwatch.miniature.world import KINDS, Scene
 from groundwatch.protocols.dash_b.suite import DashB
 from groundwatch.protocols.method import Question
-from groundwatch.protocols.questions import ask, question
-from groundwatch.protocols.yes_no import Answer
+from groundwatch.protocols.questions import Answer, ask, question
 
 
 def questions(shown: list[Scene]) -> Iterator[Question]:

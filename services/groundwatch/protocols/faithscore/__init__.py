@@ -1,6 +1,5 @@
-from groundwatch.protocols.faithscore.annotation import TALLY, read_answers
 from groundwatch.protocols.faithscore.protocol import FaithScore, FaithScoreSettings
-from groundwatch.protocols.faithscore.suite import figures, read_suite
+from groundwatch.protocols.faithscore.suite import TALLY, figures, read_answers, read_suite
 from groundwatch.protocols.method import Method
 
 METHOD = Method(

@@ -1,6 +1,5 @@
 from groundwatch.protocols.method import Method
-from groundwatch.protocols.pope.files import TALLY, annotate, figures, read_suite
-from groundwatch.protocols.pope.protocol import Pope
+from groundwatch.protocols.pope.protocol import TALLY, Pope, annotate, figures, read_suite
 
 METHOD = Method(
     name=Pope.name,

@@ -14,8 +14,7 @@ from typing import Literal, get_args
 import msgspec
 
 from groundwatch.keys import digest
-from groundwatch.protocols.questions import ask
-from groundwatch.protocols.yes_no import Answer
+from groundwatch.protocols.questions import Answer, ask
 
 Strategy = Literal["random", "popular", "adversarial"]
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)

@@ -15,7 +15,7 @@ from groundwatch.events import ClaimsMatched, ClaimsVerified
 from groundwatch.language.tokens import NUMBER_WORDS
 from groundwatch.protocols.base import EvaluationProtocol, ExtractionRules, Score, Stage, read_figures
 from groundwatch.protocols.method import MethodSettings
-from groundwatch.protocols.yes_no import Answer, plain_reply, read_reply, spoken
+from groundwatch.protocols.questions import Answer, plain_reply, read_reply, spoken
 from groundwatch.section import Positive
 
 SEQUENCE, TASK, LEVEL, QUESTIONS, TRUTH = "sequence", "task", "level", "questions", "truth"
