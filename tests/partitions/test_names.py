@@ -91,7 +91,6 @@ def test_a_key_is_looked_for_wherever_it_may_be(key: str, numbers: list[int]) ->
         ("4", Partitions((4,))),
         ("1,3", Partitions((1, 3))),
         ("1,3>8", Partitions((1, 3), announced=8)),
-        ("1,3@1712345678.000", Partitions((1, 3))),
     ],
 )
 def test_the_numbers_are_read_as_they_were_written(text: str, partitions: Partitions) -> None:

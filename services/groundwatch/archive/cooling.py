@@ -18,10 +18,11 @@ import msgspec
 
 from groundwatch.errors import GroundwatchError
 from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.direct import next_of_leader
 from groundwatch.runtime.delivery.history import History, first_since
 from groundwatch.runtime.delivery.overwriting import delete
 from groundwatch.runtime.delivery.streams import FAULTS, Position, position_of
-from groundwatch.runtime.delivery.unanswered import Unanswered, message_from, unanswered_of
+from groundwatch.runtime.delivery.unanswered import Unanswered, unanswered_of
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
@@ -140,8 +141,8 @@ class Cooling:
         return Round(removed=removed, by=by)
 
     async def _show(self, stream: str) -> None:
-        oldest = await message_from(self._bus.js, stream, 1)
-        self._metrics.archive_hot_sequence.labels(stream).set(oldest[0] if oldest is not None else 0)
-        seconds = time.time() - oldest[1] if oldest is not None else 0.0
+        oldest = await next_of_leader(self._bus.js, stream, 1)
+        self._metrics.archive_hot_sequence.labels(stream).set(oldest.sequence if oldest is not None else 0)
+        seconds = time.time() - oldest.time if oldest is not None else 0.0
         self._metrics.archive_hot_seconds.labels(stream).set(max(0.0, seconds))
         self._metrics.archive_hot_window.labels(stream).set(self._hot_seconds)

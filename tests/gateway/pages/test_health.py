@@ -38,7 +38,7 @@ async def letters(bus, clean_streams):
 async def test_it_fits_every_screen_and_has_no_serious_fault(browser, gateway, bus, letters):
     await bury(bus, 9, HOSTILE[:800])
     await rules.put(bus.js, "acme", Budget(tenant="acme", responses_per_minute=60, cost_per_day=5.0))
-    await put_report(bus.js, "", LossReport(sender="<b>app</b>", process="p1", sequence=1, lost={"full": 12}))
+    await put_report(bus, "", LossReport(sender="<b>app</b>", process="p1", sequence=1, lost={"full": 12}))
     await gateway.post(b"{")
     await audit(bus.js)
     await check_page(browser, address(gateway, "/health"))

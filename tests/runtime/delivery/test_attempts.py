@@ -10,10 +10,9 @@ from tests.runtime.conftest import FAST, done, eventually, record, response
 
 from groundwatch.errors import TransientError, Unavailable
 from groundwatch.events import ResponseRecorded
-from groundwatch.runtime.delivery.attempts import Attempts
 from groundwatch.runtime.delivery.dead_letters import dead_letters
 from groundwatch.runtime.delivery.stage import BUG_ATTEMPTS
-from groundwatch.runtime.delivery.work import Work
+from groundwatch.runtime.delivery.work import Attempts, Work
 
 Works = Sequence[Work[ResponseRecorded]]
 

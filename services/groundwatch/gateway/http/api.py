@@ -240,7 +240,7 @@ class HttpApi:
         caller = caller_of(request)
         async with bounded():
             lost, recorded = await confirm(self._core, caller, report)
-            new = await put_report(self._core.bus.js, caller.tenant(""), lost)
+            new = await put_report(self._core.bus, caller.tenant(""), lost)
         for reason, number in new.items():
             self._core.metrics.lost_before_intake.labels(reason if reason in REASONS else OTHER).inc(number)
         return json({"counted": sum(new.values()), "recorded": recorded})

@@ -158,11 +158,9 @@ class History:
         parts = [(stream_in(stream, one), subjects_in(subjects, one)) for one in self._partitions]
         return [(name, filters) for name, filters in parts if filters or not subjects]
 
-    async def read(self, stream: str, **reading: Unpack[Reading]) -> AsyncGenerator[Read]:
+    def read(self, stream: str, **reading: Unpack[Reading]) -> AsyncGenerator[Read]:
         """`batches`, event by event."""
-        async with contextlib.aclosing(one_by_one(self.batches(stream, **reading))) as events:
-            async for event in events:
-                yield event
+        return one_by_one(self.batches(stream, **reading))
 
     async def batches(self, stream: str, **reading: Unpack[Reading]) -> AsyncGenerator[list[Read]]:
         """Every event from `start_sequence` up to what is recorded now (or `last_sequence`), in order: each

@@ -46,8 +46,7 @@ class Partitions(msgspec.Struct, frozen=True):
     def of(cls, config: StreamConfig) -> Self:
         """Those that the stream of responses has written down; one partition where it has nothing."""
         text = (config.metadata or {}).get(METADATA, "1")
-        # Earlier versions wrote down since when the last number counts: `1,3@1712345678.000`.
-        numbers, _, announced = text.partition("@")[0].partition(">")
+        numbers, _, announced = text.partition(">")
         return cls(tuple(map(int, numbers.split(","))), int(announced or 0))
 
     async def write(self, js: JetStreamContext) -> None:

@@ -244,21 +244,10 @@ async def _refuse_loss(js: JetStreamContext, spec: StreamSpec, found: StreamConf
         )
 
 
-class _State(msgspec.Struct):
-    first_ts: datetime
-
-
-class _Info(msgspec.Struct):
-    state: _State
-
-
-_INFO = msgspec.json.Decoder(_Info)
-
-
 async def _oldest(js: JetStreamContext, stream: str) -> float:
     """When the oldest message of a stream was stored; the client library leaves that out."""
     answer = await js._nc.request(f"$JS.API.STREAM.INFO.{stream}", timeout=5.0)
-    return _INFO.decode(answer.data).state.first_ts.timestamp()
+    return datetime.fromisoformat(msgspec.json.decode(answer.data)["state"]["first_ts"]).timestamp()
 
 
 async def _refuse_skipping(js: JetStreamContext, spec: ConsumerSpec) -> None:

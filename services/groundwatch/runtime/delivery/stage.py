@@ -30,7 +30,6 @@ from groundwatch.errors import (
 )
 from groundwatch.events import Event
 from groundwatch.models.asking import ASKED_FOR
-from groundwatch.runtime.delivery.attempts import AttemptCounts, Kind
 from groundwatch.runtime.delivery.away import AwayJudges
 from groundwatch.runtime.delivery.bus import Bus, Receipt, Stored, wait_acks
 from groundwatch.runtime.delivery.dead_letters import DeadLetters
@@ -38,9 +37,11 @@ from groundwatch.runtime.delivery.outcomes import contradiction, replace_dead, r
 from groundwatch.runtime.delivery.pull import PullSubscriber
 from groundwatch.runtime.delivery.work import (
     Arrived,
+    AttemptCounts,
     Delivery,
     Handler,
     Heartbeat,
+    Kind,
     Publication,
     Result,
     Work,

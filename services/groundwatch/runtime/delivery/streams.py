@@ -218,11 +218,9 @@ class Reading(TypedDict, total=False):
     timeout: float
 
 
-async def read_stream(js: JetStreamContext, stream: str, **reading: Unpack[Reading]) -> AsyncGenerator[Read]:
+def read_stream(js: JetStreamContext, stream: str, **reading: Unpack[Reading]) -> AsyncGenerator[Read]:
     """`read_batches`, message by message."""
-    async with contextlib.aclosing(one_by_one(read_batches(js, stream, **reading))) as messages:
-        async for message in messages:
-            yield message
+    return one_by_one(read_batches(js, stream, **reading))
 
 
 async def one_by_one(batches: AsyncGenerator[list[Read]]) -> AsyncGenerator[Read]:

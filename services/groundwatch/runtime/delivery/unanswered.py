@@ -1,4 +1,4 @@
-"""What consumers have not acknowledged yet, and single messages by their place."""
+"""What consumers have not acknowledged yet."""
 
 import msgspec
 from nats.js import JetStreamContext
@@ -28,19 +28,12 @@ async def unanswered_of(js: JetStreamContext, stream: str) -> list[Unanswered]:
     """
     found: list[Unanswered] = []
     for info in await consumers_of(js, stream):
-        looked = [await message_from(js, stream, done_up_to(info) + 1, one) for one in filters_of(info)]
-        if several := [one for one in looked if one is not None]:
-            sequence, when = min(several)
-            found.append(Unanswered(stream=stream, consumer=info.name or "", sequence=sequence, time=when))
+        looked = [await next_of_leader(js, stream, done_up_to(info) + 1, one) for one in filters_of(info)]
+        if first := min(filter(None, looked), key=lambda read: read.sequence, default=None):
+            found.append(
+                Unanswered(stream=stream, consumer=info.name or "", sequence=first.sequence, time=first.time)
+            )
     return found
-
-
-async def message_from(
-    js: JetStreamContext, stream: str, sequence: int, subject: str = ">"
-) -> tuple[int, float] | None:
-    """Sequence and time of the first message from there on, None where there is none."""
-    found = await next_of_leader(js, stream, sequence, subject)
-    return (found.sequence, found.time) if found is not None else None
 
 
 async def consumers_of(js: JetStreamContext, stream: str) -> list[ConsumerInfo]:

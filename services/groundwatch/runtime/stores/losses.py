@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 from typing import Annotated
 
 import msgspec
@@ -10,12 +11,13 @@ from nats.js import JetStreamContext
 
 from groundwatch.errors import UNDECODED, TransientError
 from groundwatch.keys import digest
-from groundwatch.runtime.delivery.streams import FAULTS, read_stream
+from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.streams import read_stream
+from groundwatch.runtime.stores.buckets import Bucket
 from groundwatch.topology import LOSSES_BUCKET
 
 STREAM = f"KV_{LOSSES_BUCKET}"
 SUBJECTS = f"$KV.{LOSSES_BUCKET}.>"
-TRIES = 10
 MAX_REPORT = 256 * 1024
 """Bytes of a report."""
 
@@ -70,38 +72,34 @@ def read_report(data: bytes) -> LossReport | str:
     return report
 
 
-async def put_report(js: JetStreamContext, tenant: str, report: LossReport) -> dict[str, int]:
+async def put_report(bus: Bus, tenant: str, report: LossReport) -> dict[str, int]:
     """Keep it if it is the newest of its process; what is new of it, by reason.
 
-    Raises `TransientError` when the bucket cannot be written.
+    Raises `Unavailable` when the bucket cannot be written.
     """
     scope = (digest("tenant", tenant)[:_TOKEN], digest("sender", report.sender)[:_TOKEN])
     key = ".".join((*scope, report.process))
-    data = msgspec.json.encode(report)
+    counted: Mapping[str, int] = {}
+
+    def newest(before: LossReport | None) -> LossReport:
+        nonlocal counted
+        if before is not None and before.sequence >= report.sequence:
+            counted = report.lost
+            return before
+        counted = before.lost if before is not None else {}
+        return report
+
+    await Bucket(bus, LOSSES_BUCKET, nameless=True).change(key, _read, newest)
+    more = {reason: number - counted.get(reason, 0) for reason, number in report.lost.items()}
+    return {reason: number for reason, number in more.items() if number > 0}
+
+
+def _read(data: bytes | None) -> LossReport | None:
+    """What is kept of a process. Raises `TransientError` for what is no report."""
     try:
-        bucket = await js.key_value(LOSSES_BUCKET)
-        for _ in range(TRIES):
-            try:
-                entry = await bucket.get(key)
-            except nats.js.errors.KeyNotFoundError:
-                revision, known = 0, {}
-            else:
-                before = _DECODER.decode(entry.value or b"")
-                if report.sequence <= before.sequence:
-                    return {}
-                revision, known = entry.revision or 0, before.lost
-            try:
-                await bucket.update(key, data, revision)
-            except nats.js.errors.KeyWrongLastSequenceError:
-                continue
-            return {
-                reason: number - known.get(reason, 0)
-                for reason, number in report.lost.items()
-                if number > known.get(reason, 0)
-            }
-    except (*FAULTS, *UNDECODED) as error:
+        return _DECODER.decode(data) if data is not None else None
+    except UNDECODED as error:
         raise TransientError(f"losses are not counted: {error!r}") from error
-    raise TransientError("losses are not counted: other gateways write the same at this moment")
 
 
 async def losses_by_sender(js: JetStreamContext) -> dict[str, dict[str, int]]:
