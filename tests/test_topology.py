@@ -28,11 +28,11 @@ from groundwatch.topology import (
     ConsumerSpec,
     consumer,
     parse_subject,
+    receiver_consumer,
     run_subjects,
     stream,
     subject_of,
 )
-from groundwatch.topology.receivers import receiver_consumer
 from groundwatch.topology.rights import tenant_permissions
 
 KEY = "0123456789abcdef0123456789abcdef"

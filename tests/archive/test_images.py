@@ -21,8 +21,8 @@ from groundwatch.erasure.retention import enforce
 from groundwatch.errors import TransientError
 from groundwatch.events import ClaimsExtracted, Judge, ResponseRecorded
 from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.direct import overwrite
 from groundwatch.runtime.delivery.outcomes import recorded
-from groundwatch.runtime.delivery.overwriting import overwrite
 from groundwatch.runtime.delivery.streams import Read, position_of
 from groundwatch.runtime.local.servers import NatsServer
 from groundwatch.runtime.settings import ArchiveSettings, RetentionSettings, Settings
@@ -507,7 +507,7 @@ import asyncio, os, signal, sys
 from groundwatch.archive import images as archived
 from groundwatch.archive.images import ArchivedImages
 from groundwatch.archive.store import Store
-from groundwatch.runtime.delivery import overwriting
+from groundwatch.runtime.delivery import direct
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import Read
 from groundwatch.runtime.settings import ArchiveSettings, NatsSettings
@@ -530,7 +530,7 @@ def half(self, names, **options):
     die()
 
 def after(count):
-    original = overwriting._delete
+    original = direct._delete
     async def overwrite(*args):
         nonlocal count
         if not count:
@@ -550,11 +550,11 @@ async def main(nats, url, moment, *names):
             ArchivedImages.get = die
         case "removed with its pieces":
             # One image's own message, two pieces, and the message of another.
-            overwriting._delete = after(4)
+            direct._delete = after(4)
         case "removed before its pieces":
-            overwriting._delete = after(1)
+            direct._delete = after(1)
         case "removed before one of its pieces":
-            overwriting._delete = after(2)
+            direct._delete = after(2)
     for name in names:
         event = b'{"images":["' + name.encode() + b'"]}'
         await work.copy([Read(subject="", data=event, headers={}, sequence=1)])

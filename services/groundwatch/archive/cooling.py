@@ -18,9 +18,8 @@ import msgspec
 
 from groundwatch.errors import GroundwatchError
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.direct import next_of_leader
+from groundwatch.runtime.delivery.direct import delete, next_of_leader
 from groundwatch.runtime.delivery.history import History, first_since
-from groundwatch.runtime.delivery.overwriting import delete
 from groundwatch.runtime.delivery.streams import FAULTS, Position, position_of
 from groundwatch.runtime.delivery.unanswered import Unanswered, unanswered_of
 from groundwatch.runtime.settings import Settings

@@ -22,7 +22,7 @@ import msgspec
 from groundwatch.archive.place import IMAGES, SWITCHED_OFF, local_folder
 from groundwatch.errors import TransientError, UsageError
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.overwriting import overwrite
+from groundwatch.runtime.delivery.direct import overwrite
 from groundwatch.runtime.delivery.streams import Read, read_stream
 from groundwatch.runtime.delivery.unanswered import consumers_of, done_up_to, filters_of
 from groundwatch.runtime.settings import ArchiveSettings

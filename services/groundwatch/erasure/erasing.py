@@ -41,7 +41,7 @@ from groundwatch.events import ResponseRecorded, tenant_of
 from groundwatch.keys import in_partition
 from groundwatch.ledger.store import ErasureEntries
 from groundwatch.replay.files import ExportReader, ExportWriter, Manifest, Record, replacing
-from groundwatch.runtime.delivery.overwriting import overwrite, sequences_on
+from groundwatch.runtime.delivery.direct import overwrite, sequences_on
 from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.runtime.stores import repeats, tombstones
 from groundwatch.runtime.stores.cache import keys_of, scope_of

@@ -32,7 +32,7 @@ from groundwatch.erasure.finding import (
 )
 from groundwatch.ledger.store import ErasureEntries
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.overwriting import overwrite
+from groundwatch.runtime.delivery.direct import overwrite
 from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.runtime.services.tasks import PASSING, SupervisedTask, until_set
 from groundwatch.runtime.settings import Ages, RetentionSettings, Settings

@@ -26,9 +26,8 @@ from groundwatch.runtime.services.tasks import SupervisedTask
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
-from groundwatch.topology import OUTFLOW, ConsumerSpec, consumer, parse_subject
+from groundwatch.topology import OUTFLOW, ConsumerSpec, consumer, parse_subject, receiver_consumer
 from groundwatch.topology.partitions import consumers_in
-from groundwatch.topology.receivers import receiver_consumer
 
 BATCH = 64
 MONITOR_SECONDS = 5.0

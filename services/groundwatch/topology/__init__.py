@@ -346,3 +346,14 @@ def parse_subject(subject: str) -> Address | None:
 def stage_of(subject: str) -> str:
     """The stage that a subject of claims, of a chain or of a question leads to."""
     return subject.split(".", 4)[3]
+
+
+def receiver_consumer(receiver: str, kind: Literal["outcome", "alarm"]) -> ConsumerSpec:
+    """The durable consumer of a receiver that settings name; `outflow` makes it: nobody else knows it."""
+    return ConsumerSpec(
+        name=f"{OUTFLOW}-to-{receiver}",
+        stream=OUTCOMES if kind == "outcome" else ALARMS,
+        filters=(run_subjects(kind, LIVE),),
+        description=f"What {receiver} is told of",
+        max_ack_pending=1_000,
+    )

@@ -34,8 +34,8 @@ from groundwatch.ledger.state import ErasedPairs
 from groundwatch.ledger.store import LedgerStore
 from groundwatch.runtime.delivery import outcomes
 from groundwatch.runtime.delivery.bus import Bus, Outgoing
+from groundwatch.runtime.delivery.direct import delete
 from groundwatch.runtime.delivery.outcomes import recorded, without_score
-from groundwatch.runtime.delivery.overwriting import delete
 from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.delivery.streams import position_of, read_stream
 from groundwatch.runtime.local.servers import NatsServer

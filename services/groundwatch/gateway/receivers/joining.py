@@ -32,7 +32,7 @@ from groundwatch.gateway.intake.admission import HALVES
 from groundwatch.gateway.intake.logged import Source
 from groundwatch.gateway.refusals import RETRY_AFTER, Recorded, Refused, bounded
 from groundwatch.runtime.delivery.bus import Bus, Outgoing, Stored
-from groundwatch.runtime.delivery.overwriting import overwrite
+from groundwatch.runtime.delivery.direct import overwrite
 from groundwatch.runtime.delivery.streams import FAULTS, Read, last_message, read_stream
 from groundwatch.runtime.services.tasks import SupervisedTask
 from groundwatch.runtime.telemetry.logs import logger

@@ -6,6 +6,15 @@ and nothing can be stored either: seconds for a million messages that it has onl
 by its sequence costs nobody anything.
 
 So where a large stream is asked for few subjects, it is first found out which part of it has them.
+
+Messages are deleted one by one, too: a purge does less, and has everybody wait.
+
+A purge leaves a message's bytes in the server's block files until the server happens to compact the block;
+the deletion of a single message can overwrite them at once (nats-server 2.15.1, seen in its files). And a
+purge up to a sequence goes through all subjects that the stream has, whether it removes 200 messages or
+20,000, while nothing can be stored: 0.5 to 7 s for a million. A deletion takes 0.06 to 0.5 ms, and who
+publishes waits 7 to 104 ms at the longest (2.15.1, a busy machine). In order that is 5,100 a second of one
+stream and 7,600 of three together (two cores).
 """
 
 import asyncio
@@ -13,8 +22,9 @@ import contextlib
 import random
 import re
 import sys
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from datetime import datetime
+from itertools import islice
 
 import msgspec
 import nats.errors
@@ -61,6 +71,9 @@ FEW = 20_000
 ENDS, COMMON = 50, 0.1
 """Of so many messages at either end of what is wanted this share has subjects that are not few: then nothing
 else is looked at."""
+
+AT_ONCE, DELETE_SECONDS = 64, 30.0
+"""So many messages are deleted at once, and so long each may take."""
 
 
 class Read(msgspec.Struct, frozen=True, kw_only=True):
@@ -253,6 +266,49 @@ def _read(message: Msg, last: int, headers_only: bool) -> Read:
         headers={name: value for name, value in headers.items() if name not in ADDED},
         pending=last - sequence,
     )
+
+
+async def overwrite(js: JetStreamContext, stream: str, sequences: Iterable[int]) -> int:
+    """Delete messages with their bytes; how many were there. Raises what NATS raises."""
+    rest, removed = iter(sequences), 0
+    while several := list(islice(rest, AT_ONCE)):
+        removed += sum(await asyncio.gather(*(_delete(js, stream, b'{"seq":%d}' % one) for one in several)))
+    return removed
+
+
+async def delete(js: JetStreamContext, stream: str, sequences: Iterable[int]) -> int:
+    """Delete messages one after the other; their bytes go when the server gives up the block.
+
+    In a cluster several at once may be done in any order, and who is killed in between would leave a hole
+    behind the first message that is there: a reader of what has left the stream looks before that one alone.
+    """
+    removed = 0
+    for one in sequences:
+        removed += await _delete(js, stream, b'{"seq":%d,"no_erase":true}' % one)
+    return removed
+
+
+async def sequences_on(js: JetStreamContext, stream: str, subject: str) -> list[int]:
+    """The sequences of all messages on a subject."""
+    found, after = list[int](), 1
+    while (message := await next_of_leader(js, stream, after, subject)) is not None:
+        found.append(message.sequence)
+        after = message.sequence + 1
+    return found
+
+
+async def _delete(js: JetStreamContext, stream: str, request: bytes) -> bool:
+    try:
+        # The client library's own call always has the bytes overwritten.
+        answer = await js._api_request(f"$JS.API.STREAM.MSG.DELETE.{stream}", request, timeout=DELETE_SECONDS)
+        return bool(answer["success"])
+    except nats.js.errors.NotFoundError:
+        return False
+    except nats.js.errors.APIError as error:
+        # "no message found": somebody else came first, or its age did.
+        if error.err_code in (10037, 10043, 10057) or "no message found" in str(error.description):
+            return False
+        raise
 
 
 class Part(msgspec.Struct, frozen=True):

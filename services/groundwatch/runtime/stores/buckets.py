@@ -18,7 +18,7 @@ from nats.js.kv import KeyValue
 
 from groundwatch.errors import UNDECODED, Unavailable
 from groundwatch.runtime.delivery.bus import ENCODER, Bus
-from groundwatch.runtime.delivery.overwriting import overwrite, sequences_on
+from groundwatch.runtime.delivery.direct import overwrite, sequences_on
 from groundwatch.runtime.delivery.streams import FAULTS, position_of, read_stream
 from groundwatch.runtime.telemetry.logs import logger
 

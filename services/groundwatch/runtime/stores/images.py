@@ -21,7 +21,7 @@ from nats.js.api import RawStreamMsg
 from nats.js.object_store import ObjectStore
 
 from groundwatch.errors import TransientError
-from groundwatch.runtime.delivery.overwriting import overwrite, sequences_on
+from groundwatch.runtime.delivery.direct import overwrite, sequences_on
 from groundwatch.runtime.delivery.publisher import WRONG_LAST_SEQUENCE
 from groundwatch.runtime.delivery.streams import FAULTS, read_stream
 from groundwatch.runtime.settings.gateway import IntakeSettings
