@@ -67,10 +67,8 @@ def loading_shown(console: Console, words: str) -> Iterator[OnProgress]:
 
 def show_published(found: PublishedComparison, as_json: bool) -> None:
     tables = found.tables()
-    if as_json:
-        print_json({"protocol": found.protocol, "tables": tables})
-    else:
-        render_published(tables, Console())
+    told = {"protocol": found.protocol, "tables": tables}
+    print_json(told) if as_json else render_published(tables, Console())
 
 
 def render_numbers(result: Mapping[str, object], console: Console, title: str | None = None) -> None:

@@ -214,7 +214,5 @@ def import_opinions(
         return len(given), sum([await opinions.give(one) is Stored.NEW for one in given])
 
     number, new = on_bus(settings, work)
-    if as_json:
-        print_json({"opinions": number, "new": new})
-        return
-    say(f"{number:,} opinions, {new:,} of them new")
+    told = f"{number:,} opinions, {new:,} of them new"
+    print_json({"opinions": number, "new": new}) if as_json else say(told)

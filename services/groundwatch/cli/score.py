@@ -195,10 +195,7 @@ def _count(protocol: str, request: TallyRequest, by: str, baseline: str, as_json
 
 
 def _show(report: Report, protocol: str, as_json: bool) -> None:
-    if as_json:
-        print_json({"protocol": protocol, **report.to_dict()})
-    else:
-        render(report, Console())
+    print_json({"protocol": protocol, **report.to_dict()}) if as_json else render(report, Console())
 
 
 def _numbers(text: str) -> tuple[int, ...] | None:
@@ -347,10 +344,7 @@ def probe_command(
     told = probed.to_dict()
     if sent is not None:
         told["submitted"] = sent
-    if as_json:
-        print_json(told)
-    else:
-        show(probed, told, Console())
+    print_json(told) if as_json else show(probed, told, Console())
 
 
 def _say_round(told: RoundTold) -> None:

@@ -46,11 +46,10 @@ from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.runtime.stores import repeats, tombstones
 from groundwatch.runtime.stores.cache import keys_of, scope_of
 from groundwatch.runtime.stores.exports import registered
-from groundwatch.runtime.stores.images import IMAGES_STREAM, ImageStore, image_subject, images_in
+from groundwatch.runtime.stores.images import IMAGES_STREAM, ImageStore, image_subject, images_in, pieces_of
 from groundwatch.topology import (
     CACHE_BUCKET,
     DEAD,
-    IMAGES_BUCKET,
     INTAKE,
     OUTCOMES,
     RESPONSES,
@@ -380,7 +379,7 @@ async def _of_image(js: JetStreamContext, sha256: str) -> list[int]:
         said = (await js.get_msg(IMAGES_STREAM, sequence)).data or b"{}"
         info: dict[str, Any] = msgspec.json.decode(said)
         if nuid := info.get("nuid"):
-            sequences += await sequences_on(js, IMAGES_STREAM, f"$O.{IMAGES_BUCKET}.C.{nuid}")
+            sequences += await pieces_of(js, nuid)
     return sequences
 
 

@@ -34,6 +34,7 @@ from groundwatch.ledger.store import ErasureEntries
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.direct import overwrite
 from groundwatch.runtime.delivery.streams import read_stream
+from groundwatch.runtime.delivery.unanswered import done_up_to
 from groundwatch.runtime.services.tasks import PASSING, SupervisedTask, until_set
 from groundwatch.runtime.settings import Ages, RetentionSettings, Settings
 from groundwatch.runtime.stores import images, tombstones
@@ -137,11 +138,16 @@ def age_of(ages: Ages, name: str) -> float:
     return days
 
 
+def _ages_of(settings: RetentionSettings, name: str) -> tuple[float, dict[str, float]]:
+    """In general, and of tenants that have one of their own."""
+    ages = {tenant: age_of(ages, name) for tenant, ages in settings.tenants.items()}
+    return age_of(settings, name), {tenant: days for tenant, days in ages.items() if days}
+
+
 async def _too_old(
     js: JetStreamContext, name: str, stream: str, settings: RetentionSettings, now: float
 ) -> list[int]:
-    by_tenant = {tenant: days for tenant, ages in settings.tenants.items() if (days := age_of(ages, name))}
-    general = age_of(settings, name)
+    general, by_tenant = _ages_of(settings, name)
     if not general and not by_tenant:
         return []
     shortest = min(days for days in (general, *by_tenant.values()) if days)
@@ -166,8 +172,7 @@ def _drop_archived(
     import pyarrow as pa
     import pyarrow.dataset as ds
 
-    by_tenant = {tenant: days for tenant, ages in settings.tenants.items() if (days := age_of(ages, name))}
-    general = age_of(settings, name)
+    general, by_tenant = _ages_of(settings, name)
     cuts = {tenant: moment_of(now - days * topology.DAY) for tenant, days in by_tenant.items()}
     if not general and not cuts:
         return 0
@@ -198,12 +203,8 @@ async def _settled_until(js: JetStreamContext, stream: str) -> int:
     last = int((await js.stream_info(stream)).state.last_seq)
     for spec in consumers_of(stream):
         info = await js.consumer_info(stream, spec.name)
-        if not info.num_ack_pending and not info.num_pending:
-            continue
-        floor = info.ack_floor.stream_seq if info.ack_floor else 0
-        if not info.num_ack_pending and info.delivered:
-            floor = max(floor, info.delivered.stream_seq)
-        last = min(last, floor)
+        if info.num_ack_pending or info.num_pending:
+            last = min(last, done_up_to(info))
     return last
 
 

@@ -30,6 +30,7 @@ from groundwatch.ledger.state import (
 )
 from groundwatch.runtime.delivery.history import History
 from groundwatch.runtime.delivery.streams import SKIPPED, Read, position_of, read_stream
+from groundwatch.runtime.delivery.unanswered import done_up_to
 from groundwatch.runtime.stores.losses import losses_by_sender
 from groundwatch.runtime.stores.tombstones import Tombstone, tombstone_name
 from groundwatch.topology import (
@@ -196,11 +197,10 @@ async def positions(history: History) -> dict[str, Position]:
 
 async def _position(js: JetStreamContext, stream: str, consumer: str) -> Position:
     info = await js.consumer_info(stream, consumer)
-    floor = int(info.ack_floor.stream_seq) if info.ack_floor else 0
-    delivered = max(floor, int(info.delivered.stream_seq) if info.delivered else 0)
+    done = done_up_to(info)
+    delivered = max(done, info.delivered.stream_seq if info.delivered else 0)
     pending = info.num_ack_pending or 0
-    waiting = pending + (info.num_pending or 0)
-    return Position(floor if pending else delivered, delivered, pending, waiting)
+    return Position(done, delivered, pending, pending + (info.num_pending or 0))
 
 
 async def oldest_time(history: History, ages: Ages) -> float:

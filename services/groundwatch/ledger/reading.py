@@ -13,6 +13,7 @@ import msgspec
 import nats.js.errors
 from nats.js import JetStreamContext
 
+from groundwatch import topology
 from groundwatch.errors import UNDECODED, MissingExtraError, TransientError
 from groundwatch.events import LIVE, REPLACEABLE, ResponseScored
 from groundwatch.ledger.state import (
@@ -36,12 +37,6 @@ from groundwatch.runtime.delivery.history import History
 from groundwatch.runtime.delivery.streams import Read, position_of, read_stream
 from groundwatch.runtime.stores.tombstones import Tombstone, tombstones
 from groundwatch.topology import (
-    ASKED as ASKED_STREAM,
-)
-from groundwatch.topology import (
-    EXTRACTED as EXTRACTED_STREAM,
-)
-from groundwatch.topology import (
     HEADER_OUTCOME,
     HEADER_PROTOCOLS,
     HEADER_REASON,
@@ -53,19 +48,15 @@ from groundwatch.topology import (
     run_subjects,
     subject_of,
 )
-from groundwatch.topology import (
-    JUDGED as JUDGED_STREAM,
-)
-from groundwatch.topology import stream as spec_of
 from groundwatch.topology.partitions import subjects_in
 
 STREAM_OF = {
     RECORDED: RESPONSES,
     OUTCOME: OUTCOMES,
-    ASKED: ASKED_STREAM,
-    EXTRACTED: EXTRACTED_STREAM,
-    CHAIN: ASKED_STREAM,
-    JUDGED: JUDGED_STREAM,
+    ASKED: topology.ASKED,
+    EXTRACTED: topology.EXTRACTED,
+    CHAIN: topology.ASKED,
+    JUDGED: topology.JUDGED,
 }
 
 PORTION = 20_000
@@ -102,7 +93,7 @@ async def ages_of(history: History) -> Ages:
     return Ages(
         retention=max([stone.at for stone in known if stone.kind == "retention"], default=0.0),
         stream=now - age if age else 0.0,
-        before=now - spec_of(RESPONSES).max_age,
+        before=now - topology.stream(RESPONSES).max_age,
     )
 
 

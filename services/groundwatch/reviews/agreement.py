@@ -244,7 +244,11 @@ def agreement_of(
         at=at,
         judges=(*(_judges(*name, found) for name, found in sorted(judged.items())), *by_rate),
         reviewers=(
-            *(row for name, found in sorted(labels.items()) if (row := _reviewers(*name, found)) is not None),
+            *(
+                row
+                for name, facts in sorted(labels.items())
+                if (row := _among(*name, facts.values(), (True, False))) is not None
+            ),
             *among,
         ),
         drift=drifts_of(specs, opinions, pairs_of),
@@ -301,12 +305,6 @@ def _marks(opinions: Iterable[OpinionGiven]) -> tuple[list[JudgeAgreement], list
     ]
     rows = (_among(protocol, MARK, marks.values(), MARKS) for protocol, marks in sorted(given.items()))
     return judges, [row for row in rows if row is not None]
-
-
-def _reviewers(
-    protocol: str, category: str, facts: Mapping[tuple[str, int], Counter[bool]]
-) -> ReviewerAgreement | None:
-    return _among(protocol, category, facts.values(), (True, False))
 
 
 def _fleiss(items: Sequence[Sequence[int]]) -> Interval | None:

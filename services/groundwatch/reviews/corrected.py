@@ -152,6 +152,8 @@ def _copied(sums: WeightedSums) -> WeightedSums:
     return msgspec.convert(msgspec.to_builtins(sums), WeightedSums)
 
 
+BYS: tuple[By, ...] = ("people", "model")
+
 KEY = "corrected"
 MOST_SERIES = 500
 
@@ -206,8 +208,7 @@ def corrected_metrics(metrics: Metrics, rows: Sequence[CorrectedRow]) -> None:
 def rows_of(queue: QueueSamples) -> list[CorrectedRow]:
     """By model, version and set of judges, and for `*` of all versions together."""
     rows = []
-    bys: tuple[By, ...] = ("people", "model")
-    for by in bys:
+    for by in BYS:
         for group in sorted(queue.populations):
             sample = queue.sample(by, group)
             if sample.labelled or by == "people":
@@ -232,7 +233,7 @@ def _row(spec: QueueSpec, named: FrameGroup, by: By, sample: Sample) -> Correcte
         fingerprint=judges,
         category=category,
         by=by,
-        judged=weighted_rate(sample.population) if sample.population.plain.clusters else None,
+        judged=_judged(sample.population),
         corrected=found.interval if found is not None else None,
         labels_alone=found.labels_alone if found is not None else None,
         opinions=len(labelled),
@@ -247,8 +248,6 @@ def _whole(spec: QueueSpec) -> bool:
     filters = (spec.tenant, spec.tag, spec.category, spec.verdict, spec.alarm, spec.version)
     return not any(filters)
 
-
-BYS: tuple[By, ...] = ("people", "model")
 
 NO_OPINION = "no second opinion about {}: make a queue of its answers and review it"
 
