@@ -263,6 +263,13 @@ def test_a_mixed_answer_is_read_in_its_english_parts() -> None:
     assert next(answer[part.start : part.end].strip() for part in document.left_out) == GERMAN
 
 
+@pytest.mark.parametrize("answer", [f"A dog sits on grass. {GERMAN}", f"{GERMAN} A dog sits on grass."])
+def test_of_an_answer_mostly_in_another_language_the_english_part_is_read(answer: str) -> None:
+    document = keep_languages(read_document(answer), ENGLISH, "Describe the image.")
+    assert " ".join(document.text.split()) == "A dog sits on grass."
+    assert [part.detail for part in document.left_out] == ["de"]
+
+
 @pytest.mark.parametrize(
     "foreign",
     [

@@ -89,3 +89,22 @@ def test_a_megabyte_of_blanks_in_a_prompt_takes_no_long_time(piece: str, size: i
     assert Passage(prompt, "B", []).words
     # A fraction of a second; what goes back over the text takes hours.
     assert time.process_time() - begun < 10
+
+
+@pytest.mark.parametrize(
+    ("prompt", "answer", "read"),
+    [
+        ("Is there a dog?", "YES", "Yes ."),
+        ("Is there a dog?", "**no**", "No ."),
+        ("Which?\nA. a cat\nB. a dog", "b.", "( B )"),
+        ("Is vitamin B in it?", "B", "B"),
+        ("Is there a dog?", "Yes, a dog", "Yes , a dog"),
+    ],
+)
+def test_a_reply_of_one_word_is_read_as_one_of_the_forms_that_were_taught(
+    prompt: str, answer: str, read: str
+) -> None:
+    [passage] = passages(prompt, answer)
+    words = passage.words[passage.split :]
+    assert " ".join(word.text for word in words) == read
+    assert all(0 <= word.start <= word.end <= len(answer) for word in words)

@@ -84,14 +84,17 @@ def parts_of(text: str, otherwise: str = UNKNOWN) -> list[Part]:
     """The sentences and lines of a text with their languages; one too short to tell has that of the whole."""
     whole = language_of(text, otherwise)
     return [
-        Part(sentence.start(), sentence.end(), _own_language(sentence.group()) or whole)
+        Part(sentence.start(), sentence.end(), _own_language(sentence.group(), whole) or whole)
         for sentence in _SENTENCE.finditer(text)
         if sentence.group()
     ]
 
 
-def _own_language(sentence: str) -> str:
-    """The language of a sentence; unknown for one that is too short, or quoted: the image may say that."""
+def _own_language(sentence: str, whole: str) -> str:
+    """The language of a sentence; unknown for one that is too short, or quoted: the image may say that.
+
+    In a text of another language one is English by its words alone, a function word among them.
+    """
     words = _WORD.findall(sentence[:READ])
     letters = "".join(words[:200])
     if sentence.lstrip()[:1] in _QUOTES or not words:
@@ -99,6 +102,9 @@ def _own_language(sentence: str) -> str:
     if 2 * sum(map(_latin, letters)) < len(letters):
         return _classified(sentence) if len(letters) >= TELLING_LETTERS else UNKNOWN
     common = [word for word in words if word[0].islower()]
+    if whole != ENGLISH and len(common) > 1 and all(map(_english, common)):
+        english, _ = _common_words()
+        return ENGLISH if any(word.lower() in english for word in words) else UNKNOWN
     if len(common) < TELLING and not _all_foreign(words, common):
         return UNKNOWN
     if sum(map(_english, common)) >= LIKELY * len(common):

@@ -32,6 +32,8 @@ _CHOICE = re.compile(
 _KEYED_CHOICE = re.compile(
     r'"(?:final[_ ])?(?:answer|option|choice)"\s{0,9}+:\s{0,9}+"\(?([A-H])(?:[.):]|")', re.I
 )
+_REPLIES = {"true": "True", "correct": "Correct", "false": "False"}
+_REPLIES |= dict.fromkeys(("yes", "yeah", "yep", "yup"), "Yes") | dict.fromkeys(("no", "nope"), "No")
 _MARKUP = re.compile(r"[*`]{1,3}|(?<!\w)_+|_+(?!\w)")
 
 
@@ -90,7 +92,20 @@ class Passage:
 def passages(prompt: str, answer: str) -> list[Passage]:
     """The windows of an answer, in order; of a long prompt the end is read."""
     prompt = " " * (len(prompt) - PROMPT_END) + prompt[-PROMPT_END:]
-    return [Passage(prompt, answer, window) for window in _windows(split_words(answer))]
+    return [Passage(prompt, answer, window) for window in _windows(_as_sentence(split_words(answer), prompt))]
+
+
+def _as_sentence(words: list[Word], prompt: str) -> list[Word]:
+    """A word alone that affirms, denies or chooses, as the reader was taught it: "YES" is "Yes."."""
+    spoken = [word for word in words if word.text.isalnum()]
+    if len(spoken) != 1:
+        return words
+    (start, end, text), *_ = spoken
+    if text.lower() in _REPLIES:
+        return [Word(start, end, said) for said in (_REPLIES[text.lower()], ".")]
+    if re.fullmatch("[A-H]", text, re.I) and _offers(prompt):
+        return [Word(start, end, said) for said in ("(", text.upper(), ")")]
+    return words
 
 
 def split_words(text: str) -> list[Word]:

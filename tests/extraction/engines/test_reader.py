@@ -98,6 +98,30 @@ async def test_a_reply_takes_its_claim_from_the_question(engine: ReaderEngine, r
     assert text in [claim.text for claim in await claims(engine, reply, "Is there an umbrella in the image?")]
 
 
+@pytest.mark.parametrize(
+    ("reply", "text"),
+    [*((yes, "There is a dog.") for yes in ("Yes", "yes", "YES", "**Yes**")), ("No", "There is no dog.")],
+)
+async def test_a_bare_reply_is_read_like_a_sentence(engine: ReaderEngine, reply: str, text: str) -> None:
+    assert [claim.text for claim in await claims(engine, reply, "Is there a dog?")] == [text]
+
+
+@pytest.mark.parametrize("reply", ["B", "b", "B.", "(B)", "**B**"])
+@pytest.mark.parametrize(
+    ("question", "text"),
+    [
+        ("What color is the car?\nA. red\nB. blue", "The car is blue."),
+        ("Which animal is shown?\n(A) cat\n(B) dog", "There is a dog."),
+        ("How many people are there? A. two B. three", "There are three people."),
+    ],
+)
+async def test_the_letter_of_an_option_is_no_thing(
+    engine: ReaderEngine, reply: str, question: str, text: str
+) -> None:
+    """ "There are three Bs." was read beside the option's claim."""
+    assert [claim.text for claim in await claims(engine, reply, question)] == [text]
+
+
 async def test_a_reply_without_a_claim_is_unscored(engine: ReaderEngine) -> None:
     (end,) = await engine.extract([ResponseRecorded(id="r", model="m", prompt="", answer="Hmm.")], FAITHSCORE)
     assert isinstance(end, Unscorable)

@@ -28,7 +28,7 @@ from groundwatch.reading.words import Passage, passages
 if TYPE_CHECKING:
     from groundwatch.reading.reader import Reader
 
-VERSION = "3"
+VERSION = "4"
 """Goes up when sentences are written in another way, so that different facts never mix in one number."""
 
 UNIT_LIMIT, WORD_LIMIT = 5_000, 20_000
