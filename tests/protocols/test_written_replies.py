@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from groundwatch.protocols import prompts, registry
 from groundwatch.protocols.base import EvaluationProtocol, Extracted
 from groundwatch.protocols.prompts import Step
 from groundwatch.protocols.triplets import blamed, claim_of
+from groundwatch.protocols.written_replies import facts, triplets
 from groundwatch.runtime.settings import ExtractionSettings
 
 
@@ -174,6 +176,35 @@ def test_tri_hes_judge_says_yes_or_no_with_a_part(reply: str) -> None:
     verdicts = protocol.read_verification(read(protocol.verification_step(response, claims), reply), claims)
     assert [one.decision for one in verdicts] == [Decision.SUPPORTED, Decision.REFUTED]
     assert [blamed(one) for one in verdicts] == [None, "object2"]
+
+
+@pytest.mark.parametrize("piece", ['("a","a",', '("', '"a" , ', "( ", "' "])
+def test_triplets_without_end_are_looked_for_once(piece: str) -> None:
+    begun = time.process_time()
+    with pytest.raises(ValueError, match="expected lines of"):
+        triplets({0: "a"}, piece * (100_000 // len(piece)))
+    # A fraction of a second; what tries each end of each part anew takes years.
+    assert time.process_time() - begun < 10
+
+
+def test_a_line_may_hold_several_triplets_and_other_brackets() -> None:
+    said = """1. ("man's hat", "is on", "head") and (“dog”, “beside”, “"old" cat”), ("a", "b"), ("""
+    said += "'x', 'y', 'z', 'w')"
+    found = [
+        (one["object1"], one["relation"], one["object2"]) for one in triplets({0: "a"}, said)["triplets"]
+    ]
+    assert found == [
+        ("man's hat", "is on", "head"),
+        ("dog", "beside", '"old" cat'),
+        ("x", "y", "z', 'w"),
+    ]
+
+
+def test_blanks_in_facts_take_no_long_time() -> None:
+    begun = time.process_time()
+    read = facts({0: "a"}, f"Entities: There is a cat.{' ' * 100_000} There is a dog.{' ' * 100_000}")
+    assert [one["text"] for one in read["facts"]] == ["There is a cat.", "There is a dog."]
+    assert time.process_time() - begun < 10
 
 
 def first(name: str) -> Step:

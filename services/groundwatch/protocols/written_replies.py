@@ -6,7 +6,7 @@ papers do not ask for, is found by the words that both have.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from groundwatch.protocols.features import attribute_pairs, read_written
@@ -23,8 +23,8 @@ _CATEGORIES = {
     "other attributes": "other",
 }
 _FACTS = re.compile(rf"^\W*({'|'.join(_CATEGORIES)})\W*:[*\s]*(.*)$", re.IGNORECASE)
-_SENTENCE = re.compile(r"[^.\n]*[^.\s][^.\n]*")
-_TRIPLET = re.compile(r"\(\s*([\"“'])(.+?)[\"”']\s*,\s*[\"“'](.+?)[\"”']\s*,\s*[\"“'](.+?)[\"”']\s*\)")
+_BOUNDS = re.compile(r"(\(\s*[\"“'])|[\"”']\s*,\s*[\"“']|([\"”']\s*\))")
+"""Where a triplet begins, goes on and ends."""
 _VERDICT = re.compile(r"^\W*(?:\w+\W+){0,6}?(yes|no)\b", re.IGNORECASE)
 _PART = re.compile(r"\b(object ?[12]|relation)\b", re.IGNORECASE)
 
@@ -104,7 +104,7 @@ def facts(pieces: Mapping[int, str], text: str) -> dict[str, Any]:
         elif line.lstrip().casefold().startswith("answer:"):
             category = ""
         if category:
-            listed += [(category, one.strip(" -*•")) for one in _SENTENCE.findall(line)]
+            listed += [(category, one.strip(" -*•")) for one in line.split(".")]
     if not any(map(_FACTS.match, text.splitlines())):
         raise ValueError("expected the lines Entities, Relations, Colors, Counting, Other attributes")
     return {
@@ -118,12 +118,34 @@ def facts(pieces: Mapping[int, str], text: str) -> dict[str, Any]:
 
 def triplets(pieces: Mapping[int, str], text: str) -> dict[str, Any]:
     """Tri-HE's Figure 6: ("subject", "predicate", "object"), each in a line."""
-    found = [one[1:] for one in _TRIPLET.findall(text)]
+    found = [one for line in text.splitlines() for one in _triplets_in(line)]
     if not found:
         raise ValueError('expected lines of ("subject", "predicate", "object")')
     names = ("piece", "object1", "relation", "object2")
     listed = [(_piece(" ".join(one), pieces), *one) for one in found]
     return {"triplets": [dict(zip(names, one, strict=True)) for one in listed]}
+
+
+def _triplets_in(line: str) -> Iterator[tuple[str, str, str]]:
+    """Each in brackets; of more than three parts the last has the rest."""
+    bounds: list[re.Match[str]] = []
+    for bound in _BOUNDS.finditer(line):
+        begins, ends = bound.groups()
+        if begins:
+            bounds = [bound]
+        elif not ends:
+            bounds.append(bound)
+        elif len(bounds) >= 3:
+            starts, stops = (
+                [one.end() for one in bounds[:3]],
+                [*(one.start() for one in bounds[1:3]), bound.start()],
+            )
+            first, relation, second = (line[a:b] for a, b in zip(starts, stops, strict=True))
+            if first and relation and second:
+                yield first, relation, second
+            bounds = []
+        else:
+            bounds = []
 
 
 def judgements(number: int, text: str) -> dict[str, Any]:
