@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from groundwatch.events import ResponseRecorded
 from groundwatch.extraction.engines.base import Extraction
 from groundwatch.extraction.engines.reader import ReaderEngine
+from groundwatch.protocols.valor import extraction
 from groundwatch.protocols.valor.protocol import PROTOCOLS
 from groundwatch.protocols.valor.scoring import Subset
 
@@ -168,3 +171,14 @@ async def test_the_words_rank_and_not_the_order_of_speech(
     engine: ReaderEngine, answer: str, expected: list[str]
 ):
     assert await found(engine, Subset.RELATION_COMPARATIVE, answer) == expected
+
+
+def test_the_number_of_an_item_is_found_in_one_look() -> None:
+    answer = "Sizes:\n1. The truck\n2) the car 3. a dog\nand a cat"
+    number = extraction._item_numbers(answer)
+    assert [number(answer.index(name)) for name in ("Sizes", "truck", "car", "dog", "cat")] == [0, 1, 2, 3, 0]
+    number = extraction._item_numbers("1. a dog " + "and a dog " * 100_000)
+    begun = time.process_time()
+    assert {number(at) for at in range(3, 1_000_000, 10)} == {1}
+    # What looks through the line for each of them takes minutes.
+    assert time.process_time() - begun < 10

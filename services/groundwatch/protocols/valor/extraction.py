@@ -6,9 +6,11 @@ that compare them, by the numbers of a list, and else in the order of speech, as
 answers that do not say more (table 12).
 """
 
+import bisect
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import itemgetter
 
 from groundwatch.events import Claim, ResponseRecorded
 from groundwatch.language.lexicon import lexicon
@@ -55,7 +57,7 @@ _ASCENDING = re.compile(
 )
 _NOT = re.compile(r"n['’]t\b|\b(?:not?|never)\b", re.IGNORECASE)
 _BEFORE_COMPARISON = re.compile(r"\s(?:(?:is|are)(?:n['’]t)?|looks?|appears?|seems?)\b.*$", re.IGNORECASE)
-_NUMBERED = re.compile(r"(?:^|\s)(\d{1,3})[.)]\s")
+_NUMBERED = re.compile(r"(?<!\S)(\d{1,3})[.)](?=\s)")
 _CLAUSE = re.compile(r"[.!?;:\n]|, | and | but | while ")
 
 
@@ -174,7 +176,8 @@ def _is_place(words: Sequence[str]) -> bool:
 
 def _ranked(reading: Reading, answer: str) -> Iterator[Claim]:
     """From large to small: as the words compare, else by the list's numbers, else in the order of speech."""
-    things = sorted(reading.things, key=lambda thing: (_number(answer, thing.span[0]), thing.span))
+    number = _item_numbers(answer)
+    things = sorted(reading.things, key=lambda thing: (number(thing.span[0]), thing.span))
     ranks = list(_named(things, RANK))
     if _ASCENDING.search(answer):
         ranks.reverse()
@@ -204,11 +207,11 @@ def _ranked(reading: Reading, answer: str) -> Iterator[Claim]:
         yield by_name[largest]
 
 
-def _number(answer: str, at: int) -> int:
-    """The number of the list's item in which a character stands, 0 for what stands in none."""
-    line = answer.rfind("\n", 0, at) + 1
-    numbers = _NUMBERED.findall(answer[line:at])
-    return int(numbers[-1]) if numbers else 0
+def _item_numbers(answer: str) -> Callable[[int], int]:
+    """Of a character the number of the list's item in which it stands, 0 for what stands in none."""
+    lines = ((at + 1, 0) for at, letter in enumerate(answer) if letter == "\n")
+    marks = sorted([(0, 0), *lines, *((one.end(), int(one[1])) for one in _NUMBERED.finditer(answer))])
+    return lambda at: marks[bisect.bisect_right(marks, at, key=itemgetter(0)) - 1][1]
 
 
 def _comparisons(reading: Reading, answer: str) -> Iterator[tuple[str, str]]:
