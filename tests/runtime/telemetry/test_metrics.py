@@ -81,6 +81,12 @@ def test_names_that_are_no_text_do_not_break_the_page() -> None:
     assert ("?", "?") in found
 
 
+def test_no_series_say_when_others_began() -> None:
+    metrics = Metrics()
+    metrics.outcome(scored())
+    assert "_created{" not in generate_latest(metrics.registry).decode()
+
+
 def test_an_outcome_with_a_score() -> None:
     metrics = Metrics()
     claims = tuple(
