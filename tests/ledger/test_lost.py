@@ -280,8 +280,11 @@ async def test_the_proof_compares_how_many_responses_and_for_which_reasons(
     event = response("refused")
     await record(bus, event)
     await judged(bus, event, OutcomeKind.UNSCORED, "refused")
+    await bus.create(Outgoing(subject="gw.recorded.live.foreign", payload=b'{"tenant":"acme"}'))
     await audit(bus.js)
     state = await state_of(bus)
+    assert state.foreign == 1
+    state.foreign += 1
     (line,) = state.lines.values()
     line.responses -= 1
     line.count("unscored", "refused", -1)
@@ -290,7 +293,8 @@ async def test_the_proof_compares_how_many_responses_and_for_which_reasons(
     assert store is not None
     await store.load()
     assert await store.save(state)
-    (difference,) = (await prove(bus.js)).differences
+    difference, foreign = (await prove(bus.js)).differences
+    assert foreign.describe() == "all days: foreign messages 1 instead of 2"
     told = difference.describe()
     assert "responses 3 instead of 2" in told
     assert "unscored: refused 1 instead of 0" in told

@@ -130,6 +130,11 @@ async def _prove(js: JetStreamContext, partition: int, *, settle: float, cold: C
         else:
             name = _name(day, partition)
             differences.append(DayDifference(day=name, kept=_counts(kept), found=_counts(found)))
+    # They are of no day. What retention has removed of them is not there to be counted again.
+    if again.foreign > state.foreign or (again.foreign < state.foreign and not removed):
+        name = f"all days, partition {partition}" if partition else "all days"
+        kept_of, found_of = ({"foreign messages": one.foreign} for one in (state, again))
+        differences.append(DayDifference(day=name, kept=kept_of, found=found_of))
     return LedgerProof(
         ledger=ledger,
         proven=proven,
