@@ -181,7 +181,8 @@ export class Recorder {
   }
 
   _apply(batch, { left, refused, fault, pause, smaller, attempt }) {
-    if (smaller && batch.length > 1) this._most = attempt ? 1 : Math.max(1, batch.length >> 1);
+    if (attempt) this._most = 1;
+    else if (smaller && batch.length > 1) this._most = Math.max(1, batch.length >> 1);
     else if (!fault) this._most = Math.min(MAX_LINES, this._most * 2);
     for (const line of batch) {
       const why = refused.get(line);

@@ -300,8 +300,11 @@ class Sender:
         """Let go of the lines that ended, and pause after a fault."""
         left = {id(line): line for line in verdict.left}
         refused = {id(line): why for line, why in verdict.refused}
-        if verdict.smaller and len(lines) > 1:
-            self._most = 1 if verdict.attempt else max(1, len(lines) // 2)
+        if verdict.attempt:
+            # It is tried alone from here on: what it does to the gateway is no other's fault.
+            self._most = 1
+        elif verdict.smaller and len(lines) > 1:
+            self._most = max(1, len(lines) // 2)
         elif not verdict.fault:
             self._most = min(MAX_LINES, self._most * 2)
         self._attempts = self._attempts + 1 if verdict.attempt and len(lines) == 1 else 0

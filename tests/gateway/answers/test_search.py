@@ -92,9 +92,7 @@ async def test_half_archived_and_half_in_the_stream(partitions, tmp_path):
                 assert found == named(expected(events, query), query), query
             # What the archive has by then goes from the other half, and is there once all the same.
             await archive_all(bus, archive)
-            await until(
-                lambda: index._duck.execute(f"FROM {index._at}.answers WHERE file = 0").fetchall() == []
-            )
+            await until(lambda: index._duck.execute("FROM small.answers WHERE file = 0").fetchall() == [])
             assert await number() == len(events)
             gone = events[0]
             name = tombstone_name("tenant", gone.tenant)
