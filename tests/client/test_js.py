@@ -57,9 +57,10 @@ async def test_a_gateway_has_what_was_recorded_with_its_images(gateway: Any, pic
     png = pictures.encoded("PNG")
     said = await record(gateway.service.url, 3, STRANGE="1", IMAGE=base64.b64encode(png).decode())
     assert said["sent"] and said["lost"] == {"unreadable": 5}
-    events = await gateway.events()
-    assert [event.id for event in events] == said["ids"]
-    for number, event in enumerate(events):
+    events = {event.id: event for event in await gateway.events()}
+    assert events.keys() == set(said["ids"])
+    for number, name in enumerate(said["ids"]):
+        event = events[name]
         assert (event.prompt, event.answer) == ("What?", f"{number} � 犬")
         assert event.tags["n"] == f"{number}"
         assert list(event.images) == [hashlib.sha256(png).hexdigest()] * 3
