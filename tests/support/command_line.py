@@ -102,7 +102,7 @@ class CommandLine:
         done = self(*arguments, "--json")
         assert done.returncode == status, done.stderr
         if status == 0:
-            assert done.stderr == ""
+            assert done.stderr == "", done.stderr
         found = json.loads(done.stdout)
         assert isinstance(found, dict)
         return found

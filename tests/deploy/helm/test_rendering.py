@@ -33,7 +33,7 @@ from groundwatch.runtime.settings.reading import load
 pytestmark = pytest.mark.slow
 
 VERSIONS = ("1.31", "1.34", "1.37")
-CUSTOM = ("ScaledObject", "PodMonitor", "PrometheusRule", "HTTPRoute", "GRPCRoute")
+CUSTOM = ("Certificate", "ScaledObject", "PodMonitor", "PrometheusRule", "HTTPRoute", "GRPCRoute")
 
 every_case = pytest.mark.parametrize("case", CASES)
 
