@@ -82,6 +82,10 @@ class Live:
         replies = await asyncio.gather(*(self._http.post(path, json=body) for body in bodies))
         assert [reply.status_code for reply in replies] == [202] * len(bodies), replies[0].text
 
+    async def notes(self) -> str:
+        """What `/readyz` tells beside its status."""
+        return (await self._http.get("/readyz")).text
+
     async def audit(self) -> Ledger:
         return await audit(self.system.bus.js)
 
@@ -283,7 +287,11 @@ async def test_triton_is_killed_under_way_and_nothing_is_lost(live: Live) -> Non
     os.kill(before, signal.SIGKILL)
     assert (await live.audit()).in_flight > 0
     await live.send("/v1/responses", answers[number // 2 :])
+    async with asyncio.timeout(PATIENCE):
+        while "is started again; see" not in await live.notes():  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
     ledger = await live.settled()
+    assert "is started again" not in await live.notes()
     assert ledger.recorded == recorded + number + 1
     assert triton.pid not in (None, before)
     found = await live.outcomes("kill-")
