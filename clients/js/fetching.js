@@ -26,7 +26,7 @@ export function recordingFetch(recorder, { fetch = globalThis.fetch, tags } = {}
   };
 }
 
-/** Records every call that a client of OpenAI's or Anthropic's makes from now on; gives the client back. */
+/** Records every call that a client of the package openai makes from now on; gives the client back. */
 export function wrapOpenAI(client, recorder, { tags } = {}) {
   if (typeof client?.fetch !== "function" || typeof client.withOptions !== "function") {
     throw new TypeError("this is no client of the package openai: give its constructor `fetch: recordingFetch(recorder)`");

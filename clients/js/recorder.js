@@ -238,6 +238,15 @@ export class Recorder {
       const reply = await this._post("/v1/losses", "application/json", body, Date.now() + 2_000);
       if (reply.status !== 200) return;
       this._told = told;
+      // Of those that may be recorded the gateway knows by now: what is not there is lost.
+      const recorded = { ...parsed(reply.text)?.recorded };
+      this._unconfirmed.splice(0, unconfirmed.length);
+      for (const { reason } of unconfirmed) {
+        if (recorded[reason] > 0) {
+          recorded[reason] -= 1;
+          this._told -= 1;
+        } else this._lost[reason] = (this._lost[reason] ?? 0) + 1;
+      }
     } catch {
       // The next report has the same counts.
     }
