@@ -6,6 +6,7 @@ import asyncio
 import base64
 import contextlib
 import json
+import time
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from tests.gateway.conftest import Running
 from tests.runtime.conftest import eventually
 
+from groundwatch.gateway.receivers import cloudevents, joining
 from groundwatch.gateway.receivers.cloudevents import BATCH, STRUCTURED, Event, read_events
 from groundwatch.gateway.receivers.joining import STREAM
 from groundwatch.gateway.refusals import Refused
@@ -304,6 +306,34 @@ async def test_while_nothing_can_be_recorded_both_halves_are_kept(gateway_factor
     await gateway.service.core.backlog.look()
     await gateway.service._joiner.look()
     assert "ce-1" in {one.id for one in await gateway.events()}
+    assert await kept(gateway) == 0
+
+
+async def test_halves_that_cannot_be_read_in_time_are_declined_and_others_go_on(gateway_factory, monkeypatch):
+    for name, seconds in (("READ_SECONDS", 0.2), ("AGAIN_SECONDS", 0.1)):
+        monkeypatch.setattr(joining, name, seconds)
+    read = cloudevents.read_exchange
+
+    def slow(request: bytes, response: bytes, *, id: str) -> Any:
+        if id == "slow":
+            time.sleep(0.5)
+        return read(request, response, id=id)
+
+    monkeypatch.setattr(cloudevents, "read_exchange", slow)
+    gateway = await gateway_factory()
+    await log(gateway, "request", asked(), "slow")
+    reply = await log(gateway, "response", answered(), "slow")
+    assert (reply.status_code, reply.json()["status"]) == (200, "waiting")
+    await log(gateway, "request", asked(), "good")
+    assert (await log(gateway, "response", answered(), "good")).json()["status"] == "recorded"
+
+    async def declined() -> bool:
+        await gateway.service._joiner.look()
+        return len(await gateway.events()) == 2
+
+    await eventually(declined, within=30)
+    ended = {event.id: set(event.declined.values()) for event in await gateway.events()}
+    assert ended == {"good": set(), "slow": {"unreadable"}}
     assert await kept(gateway) == 0
 
 

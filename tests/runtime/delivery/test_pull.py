@@ -138,6 +138,26 @@ async def test_a_frozen_server_is_a_problem(own_server: NatsServer, monkeypatch:
     await bus.close()
 
 
+async def test_a_process_that_stood_still_does_not_blame_the_server(
+    stage_factory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer lies in the socket when the process goes on, and its time has long been up."""
+    monkeypatch.setattr(pulling, "WAIT", 0.5)
+    monkeypatch.setattr(pulling, "GRACE", 0.2)
+    running = await stage_factory(all_done)
+    blamed = []
+
+    async def failed(error: Exception) -> None:
+        blamed.append(error)
+
+    for pull in running.stage.pulls:
+        monkeypatch.setattr(pull, "_failed", failed)
+    for _ in range(5):
+        await asyncio.sleep(0.3)
+        time.sleep(1.0)
+    assert not blamed
+
+
 async def test_requests_do_not_pile_up_while_the_server_is_away(
     own_server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

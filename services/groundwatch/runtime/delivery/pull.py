@@ -45,6 +45,9 @@ WAIT = 2.0
 GRACE = 1.0
 """Seconds beyond `WAIT` after which a request counts as lost, as in a server restart."""
 
+BEHIND = 0.5
+"""Seconds for an answer that lies in the socket: time is up as well when this process stood still itself."""
+
 PAUSE = 1.0
 """Seconds between requests while the consumer or the server is away."""
 
@@ -207,10 +210,10 @@ class PullSubscriber(BatchPullStreamSubscriber):
     async def _next(self) -> Msg | None:
         if not self._arrived.empty():
             return self._arrived.get_nowait()
-        try:
-            return await asyncio.wait_for(self._arrived.get(), WAIT + GRACE)
-        except TimeoutError:
-            return None
+        for seconds in (WAIT + GRACE, BEHIND):
+            with contextlib.suppress(TimeoutError):
+                return await asyncio.wait_for(self._arrived.get(), seconds)
+        return None
 
     async def _arrive(self, message: Msg) -> None:
         """What comes when nobody waits for it is somebody else's: here it would grow old unseen."""
