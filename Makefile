@@ -8,6 +8,10 @@ TORCH ?= torch==2.13.0
 
 # Four processes keep two cores busy while some of them wait; threads of libraries would be in their way.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist loadgroup
+
+# Else each of the many processes that tests start would compile all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: install demo test test-all lint reader clean
 
 install: $(VENV)/installed
@@ -26,8 +30,8 @@ demo: install
 test: install lint
 	$(PYTEST) -m 'not slow'
 
-test-all: test
-	$(PYTEST) -m slow
+test-all: install lint
+	$(PYTEST)
 
 lint: install
 	$(BIN)/ruff check .

@@ -154,7 +154,7 @@ async def test_a_process_that_stood_still_does_not_blame_the_server(
         monkeypatch.setattr(pull, "_failed", failed)
     for _ in range(5):
         await asyncio.sleep(0.3)
-        time.sleep(1.0)
+        time.sleep(1.0)  # noqa: ASYNC251
     assert not blamed
 
 
