@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import io
 import re
 import struct
+import textwrap
 import time
+import urllib.parse
 import zlib
 from typing import Any
 
@@ -14,8 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from groundwatch.errors import InputError
-from groundwatch.image_files import ImageFile, inspect
+from groundwatch.errors import ImageError, InputError
+from groundwatch.image_files import ImageFile, from_base64, inspect
 
 BOUNDS = {"max_bytes": 10_000_000, "max_pixels": 40_000_000}
 
@@ -44,6 +48,7 @@ FILES = {
     "png": encoded("PNG"),
     "palette": encoded("PNG", mode="P"),
     "alpha": encoded("PNG", mode="RGBA"),
+    "gif": encoded("GIF", mode="P"),
     "webp": encoded("WEBP"),
     "lossless": encoded("WEBP", lossless=True),
     "extended": encoded("WEBP", exif=b"Exif\0\0MM\0*\0\0\0\x08\0\0"),
@@ -98,9 +103,10 @@ def chunk(name: bytes, data: bytes) -> bytes:
         b"\xff\xd8\xff\xda\x00\x02" + b"\xff\x00" * 4_000_000,
         b"\xff\xd8" + b"\xff\xc0\x00\x00" * 2_000_000,
         b"\x89PNG\r\n\x1a\n" + chunk(b"tEXt", b"") * 800_000,
+        b"GIF89a" + b"\1\0\1\0\0\0\0" + b"!\xfe\1x" * 2_000_000,
         b"RIFF" + struct.pack("<I", 9_000_004) + b"WEBP" + b"EXIF\0\0\0\0" * 1_125_000,
     ],
-    ids=["segments", "fill", "stuffing", "no lengths", "chunks", "riff"],
+    ids=["segments", "fill", "stuffing", "no lengths", "chunks", "blocks", "riff"],
 )
 def test_a_file_made_to_keep_its_reader_busy_does_not(data: bytes) -> None:
     began = time.process_time()
@@ -118,3 +124,46 @@ def test_any_bytes_are_read_or_refused(name: str, noise: bytes, at: int) -> None
         inspect(data[:at] + noise + data[at + len(noise) :], **BOUNDS)
     except InputError as error:
         assert "\n" not in str(error)
+
+
+HEAD = "data:image/png;base64,"
+WRITTEN = {
+    "plain": lambda text: text,
+    "no padding": lambda text: text.rstrip("="),
+    "lines": lambda text: "\r\n".join(textwrap.wrap(text, 76)),
+    "indented": lambda text: "\n  ".join(textwrap.wrap(text, 64)) + "\n",
+    "folded": lambda text: " ".join(textwrap.wrap(text, 76)),
+    "for URLs": lambda text: text.replace("+", "-").replace("/", "_"),
+    "percent-coded": urllib.parse.quote,
+    "form": lambda text: text.replace("+", " "),
+    "data URL": lambda text: HEAD + text,
+    "without a type": lambda text: f"data:;base64,{text}",
+    "two prefixes": lambda text: HEAD + HEAD + text,
+    "Python's bytes": lambda text: f"{HEAD}{text.encode()!r}",
+    "Python's bytes of lines": lambda text: repr(base64.encodebytes(base64.b64decode(text))),
+    "quoted": lambda text: f'"{text}"',
+    "escaped twice": lambda text: text.replace("/", "\\/"),
+}
+
+
+@pytest.mark.parametrize("how", WRITTEN)
+@settings(deadline=None, max_examples=60)
+@given(data=st.binary(min_size=300, max_size=2_000))
+def test_base64_is_read_however_it_was_written(how: str, data: bytes) -> None:
+    text = base64.b64encode(data).decode()
+    if how == "form" and (text.count("+") < 3 or text.strip("+") != text):
+        return  # A single one might as well be the end of a line, and one at an end nobody sees.
+    assert from_base64(WRITTEN[how](text)) == data
+
+
+@pytest.mark.parametrize("text", ["***", "é", "a", "[base64_data truncated: 98 KB]", "AAAA=AAAA", "\ud800"])
+def test_what_is_no_base64_is_refused(text: str) -> None:
+    with pytest.raises(ImageError, match="not base64"):
+        from_base64(text)
+
+
+@settings(deadline=None)
+@given(st.text(max_size=60))
+def test_any_text_is_base64_or_refused(text: str) -> None:
+    with contextlib.suppress(ImageError):
+        from_base64(text)

@@ -1,4 +1,4 @@
-"""Image files: how they are read, and what they say of themselves. JPEG, PNG and WebP, and no other.
+"""Image files: how they are read, and what they say of themselves. JPEG, PNG, WebP and GIF, and no other.
 
 What is judged does not choose what a command reads: a name leads into a folder that the user named and
 nowhere else, to a regular file, and no more of it is read than an image may have.
@@ -7,10 +7,12 @@ A decoder's time and memory are decided by what stands here: pixels, scans, chun
 before any decoder sees the bytes, at the gateway and wherever else bytes become pixels.
 """
 
+import base64
 import os
 import re
 import stat
 import struct
+import urllib.parse
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,9 +22,9 @@ import msgspec
 
 from groundwatch.errors import ImageError, InputError
 
-Format = Literal["JPEG", "PNG", "WEBP"]
+Format = Literal["JPEG", "PNG", "WEBP", "GIF"]
 
-READERS: tuple[Format, ...] = ("JPEG", "PNG", "WEBP")
+READERS: tuple[Format, ...] = ("JPEG", "PNG", "WEBP", "GIF")
 """The only readers ever opened: the rarer ones of an imaging library are where its holes have been."""
 
 SCANS = 16
@@ -31,12 +33,35 @@ SCANS = 16
 MOST_PARTS = 65_536
 """Segments or chunks of a file: encoders write one for some thousand bytes."""
 
-_PNG = b"\x89PNG\r\n\x1a\n"
+_MAGIC = (
+    (rb"\xff\xd8", "JPEG"),
+    (rb"\x89PNG\r\n\x1a\n", "PNG"),
+    (rb"RIFF.{4}WEBP", "WEBP"),
+    (rb"GIF8[79]a", "GIF"),
+)
+_OTHERS = (
+    (rb".{4}ftyp(hei[cmsx]|hev[cx]|mif1|msf1)", "HEIC"),
+    (rb".{4}ftypavi[fs]", "AVIF"),
+    (rb".{4}ftyp|\x1aE\xdf\xa3", "a video"),
+    (rb"\xff\x0a|\0{3}\x0cJXL ", "JPEG XL"),
+    (rb"II\*\0|MM\0\*", "TIFF"),
+    (rb"BM", "BMP"),
+    (rb"\0\0\x01\0", "ICO"),
+    (rb"%PDF", "PDF"),
+    (rb"\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)?(<!DOCTYPE svg[^>]*>\s*)?<svg", "SVG"),
+    (rb"\s*<", "a page or XML"),
+)
+"""How files of other formats begin."""
+
+_BEFORE = re.compile(r"\s*(?:data:[^,]{0,200},|b?['\"])", re.IGNORECASE)
+_URL_SAFE = str.maketrans("-_", "+/")
 _MARKER = re.compile(rb"\xff[^\x00\xff]", re.DOTALL)
 _AFTER_DATA = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]", re.DOTALL)
 _SIZES = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
 _SOI, _EOI, _SOS, _TEM = 0xD8, 0xD9, 0xDA, 0x01
 _ANIMATION = 0x02
+_FRAME, _EXTENSION = 0x2C, 0x21
+_HEAD = 1_000
 _CAREFULLY = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY
 
 
@@ -49,8 +74,15 @@ class ImageFile(msgspec.Struct, frozen=True, kw_only=True):
     scans: int = 1
 
 
+def media_type(data: bytes) -> str:
+    """Of one of our formats, by how the file begins; empty for any other."""
+    found = _begins(data, _MAGIC)
+    return f"image/{found.lower()}" if found else ""
+
+
 def inspect(data: bytes, *, max_bytes: int, max_pixels: int) -> ImageFile:
-    """Read what the file says of itself: it is complete, a single frame, and within bounds.
+    """Read what the file says of itself: it is complete, a single frame, and within bounds. Of a GIF this is
+    about the first frame, and no other is ever read.
 
     Bytes behind its end are not looked at: phones write previews and films there. Raises `ImageError`.
     """
@@ -59,14 +91,19 @@ def inspect(data: bytes, *, max_bytes: int, max_pixels: int) -> ImageFile:
     if len(data) > max_bytes:
         raise ImageError(f"image of {len(data)} bytes is larger than {max_bytes}", "image_too_large")
     try:
-        if data[:2] == b"\xff\xd8":
-            found = _jpeg(data)
-        elif data[:8] == _PNG:
-            found = _png(data)
-        elif data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-            found = _webp(data)
-        else:
-            raise ImageError("not a JPEG, PNG or WebP image", "image_format")
+        match _begins(data, _MAGIC):
+            case "JPEG":
+                found = _jpeg(data)
+            case "PNG":
+                found = _png(data)
+            case "WEBP":
+                found = _webp(data)
+            case "GIF":
+                found = _gif(data)
+            case _:
+                other = _begins(data, _OTHERS)
+                but = f" but {other}: convert it" if other else ""
+                raise ImageError(f"not a JPEG, PNG, WebP or GIF image{but}", "image_format")
     except (struct.error, IndexError) as error:
         raise ImageError("image is cut off: its end is missing") from error
     if not (found.width and found.height):
@@ -83,6 +120,11 @@ def inspect(data: bytes, *, max_bytes: int, max_pixels: int) -> ImageFile:
             "image_too_large",
         )
     return found
+
+
+def _begins(data: bytes, with_what: tuple[tuple[bytes, str], ...]) -> str:
+    head = data[:_HEAD]
+    return next((name for begins, name in with_what if re.match(begins, head, re.DOTALL)), "")
 
 
 def _jpeg(data: bytes) -> ImageFile:
@@ -167,6 +209,56 @@ def _webp(data: bytes) -> ImageFile:
         raise ImageError(f"image has more than {MOST_PARTS} chunks")
     width, height = max(sizes, key=lambda size: size[0] * size[1])
     return ImageFile(format="WEBP", width=width, height=height)
+
+
+def _gif(data: bytes) -> ImageFile:
+    """Up to the end of its first frame: a decoder reads no further."""
+    width, height, flags = struct.unpack_from("<HHB", data, 6)
+    at, framed, parts = 13 + _colors(flags), False, iter(range(MOST_PARTS))
+    for _ in parts:
+        kind, at = data[at], at + 1
+        if framed:
+            return ImageFile(format="GIF", width=width, height=height)
+        if kind == _FRAME:
+            left, top, wide, high, flags = struct.unpack_from("<4HB", data, at)
+            width, height, framed = max(width, left + wide), max(height, top + high), True
+            at += 9 + _colors(flags)
+        elif kind != _EXTENSION:
+            raise ImageError("image has no pixels")
+        at += 1
+        while (length := data[at]) and next(parts, None) is not None:
+            at += 1 + length
+        at += 1
+    raise ImageError(f"image has more than {MOST_PARTS} blocks")
+
+
+def _colors(flags: int) -> int:
+    """Bytes of the table of colors that such flags announce."""
+    return 3 * 2 ** (flags % 8 + 1) if flags & 0x80 else 0
+
+
+def from_base64(text: str) -> bytes:
+    """The bytes of an image, however its base64 came: unpadded, for URLs, percent-coded, on lines, with
+    spaces for plus signs, in quotation marks or as Python writes bytes, as a data URL, also of a data URL.
+
+    Raises `ImageError`.
+    """
+    at = 0
+    while before := _BEFORE.match(text, at):
+        at = before.end()
+    text = text[at:].rstrip("'\" \t\r\n")
+    if "%" in text:
+        text = urllib.parse.unquote(text)
+    if "\\" in text:
+        text = text.replace("\\n", "").replace("\\r", "").replace("\\/", "/")
+    pieces = "".join(line.strip() for line in text.splitlines()).split(" ")
+    # Lines that were joined by spaces are of one length.
+    folded = len({len(piece) for piece in pieces[:-1]}) == 1 and len(pieces[0]) % 4 == 0
+    text = ("" if folded else "+").join(pieces).translate(_URL_SAFE).rstrip("=")
+    try:
+        return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
+    except ValueError as error:
+        raise ImageError(f"not base64: {error}") from error
 
 
 class ImageFolders:

@@ -9,6 +9,7 @@ from groundwatch.image_files import READERS
 ORIENTATION = 0x0112
 """The tag of EXIF that says how an image is turned; 1: it is upright."""
 
+_UNTURNED = ("WEBP", "GIF")
 _NO_EXIF = ("xmp", "XML:com.adobe.xmp", "Raw profile type exif")
 
 
@@ -21,7 +22,7 @@ def upright(image: Image.Image) -> Image.Image:
     image.load()
     for name in _NO_EXIF:
         image.info.pop(name, None)
-    return image if image.format == "WEBP" else ImageOps.exif_transpose(image)
+    return image if image.format in _UNTURNED else ImageOps.exif_transpose(image)
 
 
 def upright_file(data: bytes) -> bytes:
@@ -34,7 +35,7 @@ def upright_file(data: bytes) -> bytes:
     try:
         with Image.open(io.BytesIO(data), formats=READERS) as opened:
             turned = upright(opened)
-            if opened.format == "WEBP" or opened.getexif().get(ORIENTATION, 1) == 1:
+            if opened.format in _UNTURNED or opened.getexif().get(ORIENTATION, 1) == 1:
                 return data
             out = io.BytesIO()
             kept = {name: opened.info[name] for name in ("icc_profile",) if name in opened.info}

@@ -84,13 +84,13 @@ def bad(pictures):
     jpeg = pictures.encoded("JPEG", (256, 256))
     return {
         "empty": (b"", "empty"),
-        "text": (b"hello, I am no image at all", "not a JPEG, PNG or WebP"),
+        "text": (b"hello, I am no image at all", "not a JPEG, PNG, WebP or GIF"),
         "an SVG": (b"<svg xmlns='http://www.w3.org/2000/svg'><script/></svg>", "not a JPEG"),
         "a bitmap": (pictures.encoded("BMP"), "not a JPEG"),
         "a decompression bomb": (pictures.bomb(), "pixels"),
         "a smaller bomb": (pictures.bomb(7_000), "pixels"),
         "fewer pixels than declared": (pictures.bomb(5_000), "decoded"),
-        "an animated GIF": (pictures.animated("GIF"), "not a JPEG"),
+        "a truncated GIF": (pictures.animated("GIF")[:100], "cut off"),
         "an animated WebP": (pictures.animated("WEBP"), "animated"),
         "an animated PNG": (pictures.animated("PNG"), "animated"),
         "a truncated PNG": (png[: len(png) // 2], "cut off"),
@@ -139,7 +139,7 @@ async def test_images_come_inside_a_response_in_three_ways(gateway, pictures, re
     text = base64.b64encode(data).decode()
     wrapped = "\n".join(text[start : start + 76] for start in range(0, len(text), 76))
     assert (await upload(gateway, data)).status_code == 200
-    for given in (sha256(data), {"base64": text}, {"base64": wrapped}, DATA + text):
+    for given in (sha256(data), {"base64": text}, {"base64": wrapped}, DATA + text, text, DATA + DATA + text):
         assert (await gateway.post(response(images=[given]))).status_code == 202
     assert {event.images for event in await gateway.events()} == {(sha256(data),)}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import getpass
 import hashlib
@@ -36,8 +35,9 @@ from groundwatch.erasure.finding import (
     say_erased,
     still_named,
 )
-from groundwatch.errors import UNDECODED, UsageError
+from groundwatch.errors import UNDECODED, InputError, UsageError
 from groundwatch.events import ResponseRecorded, tenant_of
+from groundwatch.image_files import from_base64
 from groundwatch.keys import in_partition
 from groundwatch.ledger.store import ErasureEntries
 from groundwatch.replay.files import ExportReader, ExportWriter, Manifest, Record, replacing
@@ -351,9 +351,8 @@ def images_sent(data: bytes) -> set[str]:
     for image in given if isinstance(given, list) else ():
         text = image.get("base64") if isinstance(image, dict) else image
         if isinstance(text, str):
-            with contextlib.suppress(ValueError):
-                brought = base64.b64decode(text.partition("base64,")[2] or text, validate=True)
-                found.add(hashlib.sha256(brought).hexdigest())
+            with contextlib.suppress(InputError):
+                found.add(hashlib.sha256(from_base64(text)).hexdigest())
     return found
 
 

@@ -1,7 +1,5 @@
 """Answers of a file, judged without a server by the stages' own engines, with images from a folder."""
 
-import base64
-import binascii
 import contextlib
 import hashlib
 import re
@@ -16,7 +14,7 @@ from groundwatch.client.files import AnswerFile, Record
 from groundwatch.client.files.reading import Told, WithoutImage
 from groundwatch.errors import UNDECODED, FileFormatError, InputError, UsageError, told_to_user
 from groundwatch.events import ResponseRecorded, ResponseScored
-from groundwatch.image_files import ImageFolders, read_image_file
+from groundwatch.image_files import ImageFolders, from_base64, read_image_file
 from groundwatch.models.engines import LoadImage
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import EvaluationProtocol
@@ -173,10 +171,7 @@ def inline_image(image: object) -> bytes | None:
     text = image.get("base64") if isinstance(image, dict) else image
     if not isinstance(text, str) or (text is image and not _DATA_URL.match(text)):
         return None
-    try:
-        return base64.b64decode("".join(text[text.find(",") + 1 :].split()), validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise InputError(f"not base64: {error}") from error
+    return from_base64(text)
 
 
 async def no_images(image: str) -> tuple[bytes, str]:

@@ -35,6 +35,7 @@ import openai
 from groundwatch.addresses import shown_address, shown_variable
 from groundwatch.errors import RateLimited, TransientError, Unscorable
 from groundwatch.events import Usage
+from groundwatch.image_files import media_type
 from groundwatch.models.asking import CALL_HEADERS, CallKind, Calls, Fault, RetryPolicy, retry_after
 from groundwatch.models.replies import Generated, Image, Text, encodable, last_valid
 from groundwatch.models.settings import ChatSettings, OnCall
@@ -566,7 +567,7 @@ class ImageVectors(Endpoint):
     """An image encoder behind `/embeddings`, asked as vLLM serves CLIP and SigLIP: an image as a message."""
 
     async def encode(self, image: bytes) -> tuple[float, ...]:
-        content = user_message("", [(image, _media_type(image))])["content"]
+        content = user_message("", [(image, _known_type(image))])["content"]
         assert isinstance(content, list)
         body = {
             "model": self.settings.model,
@@ -584,11 +585,7 @@ def _vector(body: bytes) -> tuple[tuple[float, ...], Usage]:
     return read.data[0].embedding, Usage(calls=1)
 
 
-def _media_type(image: bytes) -> str:
-    if image[:3] == b"\xff\xd8\xff":
-        return "image/jpeg"
-    if image[:4] == b"\x89PNG":
-        return "image/png"
-    if image[:4] == b"RIFF" and image[8:12] == b"WEBP":
-        return "image/webp"
-    raise Unscorable("unreadable_image", "not a JPEG, PNG or WebP image")
+def _known_type(image: bytes) -> str:
+    if found := media_type(image):
+        return found
+    raise Unscorable("unreadable_image", "not a JPEG, PNG, WebP or GIF image")

@@ -49,7 +49,8 @@ def shortened(png: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("kind", "media_type"), (("JPEG", "image/jpeg"), ("PNG", "image/png"), ("WEBP", "image/webp"))
+    ("kind", "media_type"),
+    (("JPEG", "image/jpeg"), ("PNG", "image/png"), ("WEBP", "image/webp"), ("GIF", "image/gif")),
 )
 def test_takes_what_people_send(kind: str, media_type: str) -> None:
     data = encoded(kind)
@@ -69,10 +70,15 @@ def test_a_bomb_is_refused_without_being_decoded(side: int) -> None:
     ("data", "says"),
     (
         (b"", "empty"),
-        (b"hello", "not a JPEG, PNG or WebP"),
-        (encoded("BMP"), "not a JPEG, PNG or WebP"),
-        (encoded("GIF", mode="L"), "not a JPEG, PNG or WebP"),
-        (encoded("TIFF"), "not a JPEG, PNG or WebP"),
+        (b"hello", "not a JPEG, PNG, WebP or GIF image$"),
+        (encoded("BMP"), "GIF image but BMP: convert it"),
+        (encoded("GIF")[:-200], "cut off"),
+        (encoded("TIFF"), "GIF image but TIFF: convert it"),
+        (b"\0\0\0\x18ftypheic\0\0\0\0mif1heic", "but HEIC"),
+        (b"\0\0\0\x18ftypavif\0\0\0\0avifmif1", "but AVIF"),
+        (b"\0\0\0\x18ftypmp42\0\0\0\0", "but a video"),
+        (b'<?xml version="1.0"?>\n<svg xmlns="http://www.w3.org/2000/svg"/>', "but SVG"),
+        (b"%PDF-1.7", "but PDF"),
         (encoded("JPEG")[:200], "image"),
         (encoded("JPEG", (256, 256))[:-2_000], "cut off"),
         (encoded("PNG")[:-12], "cut off"),
@@ -106,6 +112,14 @@ def test_an_animation_is_refused(kind: str) -> None:
     frames[0].save(out, kind, save_all=True, append_images=frames[1:], duration=50)
     with pytest.raises(InputError, match="animated"):
         check_image(out.getvalue(), LIMITS)
+
+
+def test_of_a_gif_the_first_frame_is_read() -> None:
+    frames = [Pillow.new("RGB", (16, 16), color) for color in ("red", "green", "blue")]
+    out = io.BytesIO()
+    frames[0].save(out, "GIF", save_all=True, append_images=frames[1:], duration=50)
+    found = check_image(out.getvalue(), LIMITS)
+    assert (found.media_type, found.width, found.height) == ("image/gif", 16, 16)
 
 
 async def test_stores_once_and_gives_back_the_same(bus: Bus, clean_streams: None) -> None:

@@ -4,8 +4,6 @@ Lines, a JSON array or document, CSV and Parquet are read, with responses of our
 logged. What is neither is told so.
 """
 
-import base64
-import binascii
 import mmap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,6 +30,7 @@ from groundwatch.conversations.conversation import (
 from groundwatch.conversations.exports import Export, read_export
 from groundwatch.errors import UNDECODED, FileFormatError, InputError, check_regular, told_to_user
 from groundwatch.events import ResponseRecorded
+from groundwatch.image_files import from_base64
 from groundwatch.records import Record as Fields
 from groundwatch.records import Refusal, split_lines, too_long
 
@@ -98,8 +97,8 @@ def _record(call: Conversation) -> dict[str, Any] | Refusal:
     for index, image in enumerate(call.images):
         try:
             images.append(_image(image))
-        except (binascii.Error, ValueError) as error:
-            return Refusal(field=f"images[{index}]", message=f"not base64: {error}", id=call.id[:256])
+        except InputError as error:
+            return Refusal(field=f"images[{index}]", message=str(error), id=call.id[:256])
     if images:
         record["images"] = images
     return record
@@ -107,7 +106,7 @@ def _record(call: Conversation) -> dict[str, Any] | Refusal:
 
 def _image(image: Image) -> dict[str, str] | bytes | str:
     if isinstance(image, ImageText):
-        return base64.b64decode("".join(image.base64.split()), validate=True)
+        return from_base64(image.base64)
     if isinstance(image, ImageDigest):
         return image.sha256
     return {"url": image.url} if isinstance(image, ImageUrl) else image

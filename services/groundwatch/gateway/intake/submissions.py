@@ -1,8 +1,6 @@
 """What a caller writes, read into events; its images checked in a process of their own, and stored first."""
 
 import asyncio
-import base64
-import binascii
 import re
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
@@ -18,6 +16,7 @@ from groundwatch.events import ResponseRecorded, Strategy
 from groundwatch.gateway.auth import Caller
 from groundwatch.gateway.fetching import Fetcher
 from groundwatch.gateway.refusals import Reason, Refused, outcome_of
+from groundwatch.image_files import from_base64
 from groundwatch.records import (
     Described,
     Limits,
@@ -38,6 +37,9 @@ from groundwatch.runtime.telemetry.metrics import Metrics
 NOT_ALLOWED, NOT_THERE = "url_not_fetched", "url_not_there"
 
 DIGEST = re.compile(r"[0-9a-f]{64}\Z")
+NAMES = 64
+"""Characters that hashes have: what is longer and has the form of base64 is an image."""
+
 _DATA_URL = re.compile(r"data:[^,]{0,200};base64,", re.IGNORECASE)
 _URL = re.compile(r"[a-z][a-z0-9+.-]{1,20}:", re.IGNORECASE)
 
@@ -69,6 +71,8 @@ def read_attachment(given: str | SentImage, index: int) -> Attachment:
         return given
     if url := _DATA_URL.match(given):
         return Encoded(base64=given[url.end() :])
+    if len(given) > NAMES and isinstance(image_of(given), ImageText):
+        return Encoded(base64=given)
     if given[:5].lower() == "data:":
         message = "only base64 data URLs are read"
     elif _URL.match(given):
@@ -366,7 +370,4 @@ class Attachments:
         limit = self._limits.max_image_bytes
         if len(given.base64) > limit * 3 // 2 + 1024:
             raise ImageError(f"image is larger than {limit} bytes", "image_too_large")
-        try:
-            return base64.b64decode("".join(given.base64.split()), validate=True)
-        except (binascii.Error, ValueError) as error:
-            raise ImageError(f"not base64: {error}") from error
+        return from_base64(given.base64)

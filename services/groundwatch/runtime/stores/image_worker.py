@@ -16,15 +16,13 @@ import msgspec
 from PIL import Image, ImageFile
 
 from groundwatch.errors import ImageError
-from groundwatch.image_files import READERS, inspect
+from groundwatch.image_files import READERS, inspect, media_type
 
 REQUEST = struct.Struct(">QQQd")
 """Length of the image, `max_image_bytes`, `max_image_pixels`, seconds of the processor."""
 
 LENGTH = struct.Struct(">I")
 """Of the reply: a `Decoded`, or a `Rejected`."""
-
-MEDIA_TYPES = {"JPEG": "image/jpeg", "PNG": "image/png", "WEBP": "image/webp"}
 
 
 class Decoded(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -60,7 +58,7 @@ def decode(data: bytes, *, max_bytes: int, max_pixels: int) -> Decoded:
     except Exception as error:
         # Pillow's decoders raise whatever their format's parser raised.
         raise ImageError(f"image cannot be decoded: {error}") from error
-    return Decoded(media_type=MEDIA_TYPES[file.format], width=file.width, height=file.height)
+    return Decoded(media_type=media_type(data), width=file.width, height=file.height)
 
 
 def serve(requests: BinaryIO, replies: BinaryIO) -> None:

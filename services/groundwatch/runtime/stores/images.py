@@ -21,6 +21,7 @@ from nats.js.api import RawStreamMsg
 from nats.js.object_store import ObjectStore
 
 from groundwatch.errors import TransientError
+from groundwatch.image_files import media_type
 from groundwatch.runtime.delivery.direct import overwrite, sequences_on
 from groundwatch.runtime.delivery.publisher import WRONG_LAST_SEQUENCE
 from groundwatch.runtime.delivery.streams import FAULTS, read_stream
@@ -268,7 +269,7 @@ class ImageStore:
             data = await self._cold.load(sha256)
         if data is None:
             raise LookupError(sha256)
-        return data, await asyncio.to_thread(_media_type, data)
+        return data, await asyncio.to_thread(media_type, data)
 
     async def load_hot(self, sha256: str) -> bytes | None:
         """The bytes that the object store has; None where it has not."""
@@ -328,9 +329,3 @@ def _info(sha256: str, data: bytes, nuid: str) -> bytes:
             "options": {"max_chunk_size": PIECE_BYTES},
         }
     )
-
-
-def _media_type(data: bytes) -> str:
-    if data[:3] == b"\xff\xd8\xff":
-        return "image/jpeg"
-    return "image/png" if data[:4] == b"\x89PNG" else "image/webp"
