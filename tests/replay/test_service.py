@@ -29,7 +29,6 @@ async def served(replays: Replays, bus: Bus, monkeypatch: pytest.MonkeyPatch) ->
     """A service that looks often, and its metrics."""
     monkeypatch.setattr(serving, "GRACE_SECONDS", 0.0)
     monkeypatch.setattr(serving, "LOOK_SECONDS", 0.05)
-    monkeypatch.setattr(serving, "COMPARE_SECONDS", 0.05)
     monkeypatch.setattr(serving, "prefer_others", lambda: None)
     one = ReplayService(settings_of(bus), bus, Metrics())
     await one.start()
@@ -161,8 +160,6 @@ async def test_what_prometheus_is_told(
     assert value(metrics, "outcomes", run="second", outcome="scored") == 29
     assert value(metrics, "cost_dollars", run="second") == 0
     assert value(metrics, "seconds_left", run="second") == 0
-    await eventually(lambda: value(metrics, "compared_judgements", run="second") == 30)
-    assert value(metrics, "changed_judgements", run="second") == 1
     assert value(metrics, "runs", state="done") == 2
     assert named(metrics) == {"first", "second"}
     # Long after its end it is counted, and has no series.

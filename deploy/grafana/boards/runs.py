@@ -97,8 +97,7 @@ def _replays(made: dashboard.Dashboard) -> None:
     made.with_panel(
         rows(
             "Replays",
-            "Those that are not over, or have ended within two minutes. Changed: of the judgements that were "
-            "looked at, those that the same judges made otherwise before. Faults: see replay retry.",
+            "Those that are not over, or have ended within two minutes. Faults: see replay retry.",
             {"run": "Replay"},
             [
                 Column("Done", of_run("progress_ratio"), "percentunit", 1),
@@ -108,15 +107,6 @@ def _replays(made: dashboard.Dashboard) -> None:
                 Column("Scored", of_run("outcomes", 'outcome="scored"')),
                 Column("Unscored", of_run("outcomes", 'outcome="unscored"')),
                 Column("Faults", of_run("faults")),
-                Column(
-                    "Changed",
-                    share(
-                        "sum by (run) (groundwatch_replay_changed_judgements)",
-                        "sum by (run) (groundwatch_replay_compared_judgements)",
-                    ),
-                    "percentunit",
-                    2,
-                ),
                 Column("Calls", of_run("calls", 'by="judge"')),
                 Column("From the cache", of_run("calls", 'by="cache"')),
                 Column("Cost", of_run("cost_dollars"), "currencyUSD", 2),

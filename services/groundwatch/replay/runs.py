@@ -389,10 +389,10 @@ class Changed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def paired(
-    history: History, left: str, right: str, *, first: int = 1, last: int | None = None
+    history: History, left: str, right: str
 ) -> AsyncIterator[tuple[ResponseScored, ResponseScored]]:
-    """The outcomes of the same response and protocol in two runs, in the order of the right one, from its
-    sequence `first` to `last`. Outcomes that do not decode count as absent."""
+    """The outcomes of the same response and protocol in two runs, in the order of the right one. Outcomes
+    that do not decode count as absent."""
     part: list[tuple[str, bytes]] = []
 
     async def looked_up() -> list[tuple[ResponseScored, ResponseScored]]:
@@ -401,12 +401,8 @@ async def paired(
         part.clear()
         return [(one, other) for one, other in both if one is not None and other is not None]
 
-    async for message in history.read(
-        topology.OUTCOMES,
-        subjects=(topology.run_subjects("outcome", right),),
-        start_sequence=first,
-        last_sequence=last,
-    ):
+    subjects = (topology.run_subjects("outcome", right),)
+    async for message in history.read(topology.OUTCOMES, subjects=subjects):
         if (address := topology.parse_subject(message.subject)) is not None:
             part.append((topology.subject_of("outcome", left, address.protocol, address.key), message.data))
         if len(part) == AT_ONCE:
@@ -424,21 +420,10 @@ def judgement(outcome: ResponseScored) -> bytes:
     return ENCODER.encode(msgspec.structs.replace(outcome, run="", scored_at=0.0, usage=Usage()))
 
 
-async def changed(
-    history: History,
-    source: str,
-    run: str,
-    *,
-    first: int = 1,
-    last: int | None = None,
-    most: int | None = None,
-) -> Changed:
-    """Compare each outcome of a run with that of its source, where the same judges judged: all of them, or
-    at `most` so many of the sequences `first` to `last`."""
+async def changed(history: History, source: str, run: str) -> Changed:
+    """Compare each outcome of a run with that of its source, where the same judges judged."""
     pairs = same = other = 0
-    async for left, right in paired(history, source, run, first=first, last=last):
-        if pairs == most:
-            break
+    async for left, right in paired(history, source, run):
         pairs += 1
         if OutcomeKind.DECLINED in (left.outcome, right.outcome) or left.judges != right.judges:
             continue

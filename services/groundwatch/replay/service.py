@@ -21,13 +21,12 @@ from groundwatch.errors import UNDECODED, GroundwatchError, TransientError
 from groundwatch.events import DEAD_LETTER
 from groundwatch.gateway.replays import OVER, Replay, Wanted
 from groundwatch.replay import running
-from groundwatch.replay.planning import joined
-from groundwatch.replay.runs import DECODER, Run, Runs, changed
+from groundwatch.replay.runs import DECODER, Run, Runs
 from groundwatch.replay.spec import Spec
 from groundwatch.replay.worker import Replayer, prefer_others
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import FAULTS
-from groundwatch.runtime.services.tasks import SupervisedTask, until_set
+from groundwatch.runtime.services.tasks import SupervisedTask
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.settings.reading import (
     ENVIRONMENT_PREFIX,
@@ -38,8 +37,7 @@ from groundwatch.runtime.settings.reading import (
 from groundwatch.runtime.stores.buckets import Bucket
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics, ReplayMetrics
-from groundwatch.topology import OUTCOMES, REPLAY, RUNS_BUCKET
-from groundwatch.topology.partitions import streams_of_kind
+from groundwatch.topology import REPLAY, RUNS_BUCKET
 
 LOOK_SECONDS = 1.0
 GAUGES_SECONDS = 5.0
@@ -53,11 +51,7 @@ UNABLE_SECONDS = 60.0
 AT_ONCE = 4
 """Runs in work at once: one that keeps the recorded pace must not hold up the others."""
 
-COMPARE_SECONDS = 10.0
 PASSING = (*FAULTS, TransientError)
-
-COMPARED = 200
-"""Judgements that are put beside those of the source each time: all of a slow run, a sample of a fast one."""
 
 
 class ReplayService:
@@ -134,8 +128,6 @@ class ReplayService:
 
     async def _work(self, replayer: Replayer) -> None:
         run = replayer.run
-        over = asyncio.Event()
-        comparing = asyncio.create_task(self._compare(run, over), name=f"replay-changes-{run.name}")
         try:
             run = await replayer.work()
             logger.info("replay.let_go", run=run.name, status=run.status, share=round(run.share, 3))
@@ -144,9 +136,6 @@ class ReplayService:
         except Exception as error:
             logger.exception("replay.bug", run=run.name)
             self._cannot(run, error)
-        finally:
-            over.set()
-            await comparing
 
     def _cannot(self, run: Run, error: Exception) -> None:
         logger.warning("replay.unable", run=run.name, error=str(error) or repr(error), seconds=UNABLE_SECONDS)
@@ -156,36 +145,6 @@ class ReplayService:
         # Not before: on a busy machine the judges would take minutes to load.
         if run.counts.outcomes:
             prefer_others()
-
-    async def _compare(self, run: Run, over: asyncio.Event) -> None:
-        """Count, while the run is worked at, what the same judges say otherwise than in its source."""
-        if run.spec.source == run.name:
-            return
-        metrics = self._metrics.replay
-        metrics.put_beside(run.name, compared=0, changed=0)
-        streams = streams_of_kind(OUTCOMES, self._bus.partitions)
-        last: list[int] | None = None if run.counts.outcomes else [0] * len(streams)
-        while True:
-            last_look = over.is_set()
-            try:
-                now = [int((await self._bus.js.stream_info(one)).state.last_seq) for one in streams]
-                if last is not None and now != last:
-                    stretch = joined([(before + 1, to) for before, to in zip(last, now, strict=True)])
-                    found = await changed(
-                        stretch.of(self._bus.history),
-                        run.spec.source,
-                        run.name,
-                        first=stretch.first,
-                        last=stretch.last,
-                        most=COMPARED,
-                    )
-                    metrics.put_beside(run.name, compared=found.same_judges, changed=found.changed)
-                last = now
-            except PASSING as error:
-                logger.debug("replay.not_compared", run=run.name, error=repr(error))
-            if last_look:
-                return
-            await until_set(over, COMPARE_SECONDS)
 
 
 STOP_SECONDS = 10.0

@@ -173,7 +173,7 @@ class NatsMetrics:
 class ReplayMetrics:
     """What replays tell: by name for those that are not over, by number for all.
 
-    A run that is told no more leaves all of them. The last three only the process knows that replays.
+    A run that is told no more leaves all of them. The last one only the process knows that replays.
     """
 
     runs: Gauge
@@ -188,30 +188,20 @@ class ReplayMetrics:
     calls: Gauge
     workers: Gauge
     waited: Gauge
-    compared: Gauge
-    changed: Gauge
 
     def __init__(self, registry: CollectorRegistry) -> None:
         declare(self, "replay", registry)
         self._told: set[str] = set()
-        self._mine: set[str] = set()
 
     def working(self, run: str, *, waited: float) -> None:
-        """Show how long this process gave way to live traffic, seconds."""
-        self._mine.add(run)
-        self.waited.labels(run).set(waited)
-
-    def put_beside(self, run: str, *, compared: int, changed: int) -> None:
-        """Count judgements that were compared with those before, and those that are not the same."""
-        self._mine.add(run)
-        self.compared.labels(run).inc(compared)
-        self.changed.labels(run).inc(changed)
+        """Show how long this process gave way to live traffic, seconds, for one of the runs that are told."""
+        if run in self._told:
+            self.waited.labels(run).set(waited)
 
     def keep(self, runs: Collection[str]) -> None:
         """Show these runs and no others."""
-        for run in (self._told | self._mine) - set(runs):
+        for run in self._told - set(runs):
             self._forget(run)
-        self._mine &= set(runs)
         self._told = set(runs)
 
     def _forget(self, run: str) -> None:
