@@ -195,7 +195,7 @@ def show_settings(file: FileArgument = None, as_json: JsonOption = False) -> Non
 
 
 def list_budgets(settings: OnServer, as_json: JsonOption = False) -> None:
-    """List the budgets, each with what is used of it this minute and today."""
+    """List the budgets, each with what is used of it today."""
     told = on_bus(settings, lambda bus: rules.in_use(bus.js), "budget")
     if as_json:
         print_json({"budgets": [_plain(one) for one in told]})
@@ -205,14 +205,21 @@ def list_budgets(settings: OnServer, as_json: JsonOption = False) -> None:
         console.print("no budgets: settings alone decide what is judged (gateway.sampling)")
         return
     table = Table(box=None)
-    for heading in ("budget", "for", "responses\nthis minute", "tokens\ntoday", "cost\ntoday", "rate"):
+    for heading in (
+        "budget",
+        "for",
+        "responses a minute,\neach gateway",
+        "tokens\ntoday",
+        "cost\ntoday",
+        "rate",
+    ):
         table.add_column(lines(*heading.split("\n")))
     for one in told:
         limits = one.budget
         table.add_row(
             one.name,
             " · ".join(filter(None, limits.scope)) or "everybody",
-            _of(f"{one.responses:,}", limits.responses_per_minute),
+            "–" if limits.responses_per_minute is None else f"{limits.responses_per_minute:,}",
             _of(f"{one.tokens:,}", limits.tokens_per_day),
             _of(f"${one.cost:,.2f}", limits.cost_per_day),
             "–" if limits.rate is None else f"{limits.rate:g}",
@@ -225,7 +232,9 @@ def _budget(
     tenant: Annotated[str, typer.Option(help="Only this tenant.")] = "",
     model: Annotated[str, typer.Option(help="Only this model.")] = "",
     protocol: Annotated[str, typer.Option(help="Only this protocol.")] = "",
-    responses_per_minute: Annotated[int | None, typer.Option(help="Responses judged a minute.")] = None,
+    responses_per_minute: Annotated[
+        int | None, typer.Option(help="Responses a minute, at each gateway.")
+    ] = None,
     tokens_per_day: Annotated[int | None, typer.Option(help="Tokens of judges a day (UTC).")] = None,
     cost_per_day: Annotated[float | None, typer.Option(help="US dollars a day (UTC).")] = None,
     rate: Annotated[float | None, typer.Option(help="At most this share, 0 to 1.")] = None,
@@ -268,7 +277,7 @@ def remove_budget(
 
 
 def _plain(one: BudgetUse) -> dict[str, object]:
-    used = {"responses": one.responses, "tokens": one.tokens, "cost": one.cost}
+    used = {"tokens": one.tokens, "cost": one.cost}
     return {"name": one.name, **msgspec.structs.asdict(one.budget), "used": used}
 
 

@@ -1,7 +1,7 @@
 """Which responses are judged: decided by hashing below a probability, and by what a budget has left.
 
-The rules and all counts are in one bucket that every gateway follows, so a change is known everywhere at
-once and needs no restart. Nothing here is asked of the server response by response: see `LeasedCounter`.
+The rules, and what was spent, are in one bucket that every gateway follows, so a change is known everywhere
+at once and needs no restart. What it lets through each gateway counts by itself, and asks nobody.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 
@@ -22,16 +22,15 @@ from groundwatch.gateway.budgets.rules import (
     PREFIX,
     STREAM,
     Budget,
-    Count,
     Spent,
     matching,
-    read_count,
     spent_key,
     total,
 )
+from groundwatch.keys import bare_key
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import follow_stream
-from groundwatch.runtime.services.tasks import SupervisedTask, cancelled, until_set
+from groundwatch.runtime.services.tasks import SupervisedTask, until_set
 from groundwatch.runtime.settings.gateway import SamplingRule
 from groundwatch.runtime.stores.buckets import Bucket
 from groundwatch.runtime.telemetry.logs import logger
@@ -39,151 +38,43 @@ from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.statistics.sampling import pace, uniform
 from groundwatch.topology import BUDGETS_BUCKET, number_in
 
-LEASES = 50
-"""A lease is about so small a part of the limit."""
 
-MAX_LEASE = 1_000
+class Pace:
+    """What comes to this gateway in a window of `period` seconds, and how many of it are `taken`."""
 
-
-class Limit(NamedTuple):
-    """How many responses may be leased in all, and how many to reckon with in the end.
-
-    The two differ where what a response costs is not known yet: then few are let through at first.
-    """
-
-    most: int
-    aim: float
-
-
-class LeasedCounter:
-    """Takes leases, paces what is judged, and counts what comes. `period` in seconds.
-
-    A lease is taken by compare-and-set, so what all gateways hold and have used never sums to more than the
-    limit, whoever dies: a lease that is not given back is lost until its window ends, and no more than that.
-    """
-
-    def __init__(self, key: str, period: int, store: Bucket, limit: Callable[[], Limit]) -> None:
-        self.key = key
+    def __init__(self, period: int) -> None:
         self._period = period
-        self._store = store
-        self._limit = limit
-        self._shared = Count()
-        self._revision = 0
-        self._window = 0
-        self._held = self._fresh = self._late = 0
-        self._changing = asyncio.Lock()
-
-    def learn(self, data: bytes, revision: int) -> None:
-        """Take in what stands in the bucket."""
-        if revision > self._revision:
-            self._shared, self._revision = read_count(data), revision
+        self._window = self._seen = 0
+        self._before = 0.0
+        self.taken = 0
 
     def turn(self, now: float) -> int:
-        """The window of this moment. What was leased for an earlier one is worth nothing any more."""
+        """The window of this moment."""
         window = int(now // self._period)
         if window > self._window:
-            self._late = self._fresh if window == self._window + 1 else 0
-            self._window, self._held, self._fresh = window, 0, 0
+            # After a pause it is likelier to go on as it was than to have ended.
+            fade = 0.5 ** min(window - self._window - 1, 50)
+            self._before = fade * max(self._seen, 0.5 * self._before)
+            self._window, self._seen, self.taken = window, 0, 0
         return self._window
 
-    def used(self, now: float) -> int:
-        """Responses that all gateways have leased in this window, less what this one still holds."""
-        self.turn(now)
-        return self._now().leased - self._held
-
-    def dry(self, now: float) -> bool:
-        """Whether nothing is left here while there is more to be leased."""
-        self.turn(now)
-        count = self._now()
-        return count.window == self._window and self._held <= 0 and count.leased < self._limit().most
-
-    def probability(self, now: float) -> float:
-        """With which probability the next response is judged: 0 where nothing is left here."""
+    def probability(self, now: float, left: float) -> float:
+        """With which probability to take the next response, so that `left` last until the window ends."""
         window = self.turn(now)
-        count, aim = self._now(), self._limit().aim
-        if self._held <= 0 or aim <= 0:
-            return 0.0
-        left = max(1.0, aim - count.leased + self._held)
-        return pace(left, count.before, count.seen + self._fresh, now / self._period - window)
+        return pace(left, self._before, self._seen, now / self._period - window)
 
     def count(self, now: float, *, taken: bool) -> int:
-        """Count a response, and with `taken` use one of what is held; the window that it counts in."""
+        """Count a response; the window that it counts in."""
         window = self.turn(now)
-        self._fresh += 1
-        self._held -= taken
+        self._seen += 1
+        self.taken += taken
         return window
 
     def undo(self, window: int, *, taken: bool) -> None:
-        """The response had been there before: it neither came nor used anything."""
+        """It had been there before: it neither came nor was taken."""
         if window == self._window:
-            self._fresh -= self._fresh > 0
-            self._held += taken
-
-    async def lease(self, now: float) -> None:
-        """Lease some where nothing is held. Raises `TransientError` when nobody answers."""
-        self.turn(now)
-
-        def wanted(count: Count) -> int:
-            most = self._limit().most
-            left = most - count.leased
-            return min(left, max(1, min(most // LEASES, MAX_LEASE))) if self._held <= 0 and left > 0 else 0
-
-        window, granted = await self._change(wanted)
-        if window == self._window:
-            self._held += granted
-
-    async def publish(self) -> None:
-        if self._fresh or self._late:
-            await self._change(lambda count: 0)
-
-    def give_back(self) -> Coroutine[Any, Any, None]:
-        """Hold nothing from now on. Awaited, others can use what was held; when that fails it is lost."""
-        held, self._held = self._held, 0
-        return self._return(self._window, held)
-
-    async def _return(self, window: int, held: int) -> None:
-        if window == self._window and held:
-            await self._change(lambda count: -held)
-
-    def _now(self) -> Count:
-        """The shared count as of this window: the beginning of one that nobody has written about yet.
-
-        One that is ahead of this gateway's clock comes as it is, and nothing can be leased of it.
-        """
-        shared = self._shared
-        if shared.window >= self._window:
-            return shared
-        # After a pause it is likelier to go on as it was than to have ended.
-        fade = 0.5 ** min(self._window - shared.window - 1, 50)
-        return Count(window=self._window, before=fade * max(shared.seen, 0.5 * shared.before))
-
-    async def _change(self, wanted: Callable[[Count], int]) -> tuple[int, int]:
-        """Add to what is leased, and tell what was seen: the window that it was for, and what was granted."""
-        async with self._changing:
-            window, fresh, late, grant = self._window, self._fresh, self._late, 0
-
-            def changed(shared: Count) -> Count:
-                nonlocal grant
-                self._shared, grant = shared, 0
-                count = self._now()
-                if count.window != window or self._window != window:
-                    return shared
-                grant = wanted(count)
-                if not (grant or fresh or late):
-                    return shared
-                return Count(
-                    window=window,
-                    leased=count.leased + grant,
-                    seen=count.seen + fresh,
-                    before=count.before + late,
-                )
-
-            # Where an error leaves open whether it was written, nothing is held of it: at worst it is lost.
-            self._shared = await self._store.change(self.key, read_count, changed)
-            if self._shared.window == window == self._window:
-                self._fresh -= fresh
-                self._late -= late
-        return window, grant
+            self._seen -= 1
+            self.taken -= taken
 
 
 TICK_SECONDS = 1.0
@@ -198,25 +89,37 @@ Key = tuple[str, str, str]
 
 
 class BudgetState:
-    """One budget with its counters and what was spent of it."""
+    """One budget with what was spent of it, and what this gateway has let through."""
 
-    def __init__(self, name: str, budget: Budget, store: Bucket, of: Budgets) -> None:
+    def __init__(self, name: str, budget: Budget, spent: dict[int, Spent]) -> None:
         self.name = name
         self.budget = budget
-        self.by_partition: dict[int, Spent] = {}
+        self.by_partition = spent
         self.changed = False
-        self._of = of
-        self.minute = LeasedCounter(f"minute.{name}", MINUTE, store, self._of_minute)
-        self.day = LeasedCounter(f"day.{name}", DAY, store, self._of_day)
-
-    @property
-    def counters(self) -> list[LeasedCounter]:
-        counters = [self.minute] if self.budget.responses_per_minute is not None else []
-        return [*counters, self.day] if self.budget.by_day else counters
+        self.minute, self.day = Pace(MINUTE), Pace(DAY)
+        self._today = 0
+        self.judging: set[tuple[str, str]] = set()
+        """What this gateway let through and nobody knows the cost of yet: response and protocol."""
 
     def probability(self, now: float) -> float:
         """With which probability a response is judged, as far as the budget goes."""
-        return min((counter.probability(now) for counter in self.counters), default=1.0)
+        chance = 1.0
+        if (most := self.budget.responses_per_minute) is not None:
+            self.minute.turn(now)
+            chance = self.minute.probability(now, most - self.minute.taken)
+        return min(chance, self.day.probability(now, self._left(now))) if self.budget.by_day else chance
+
+    def count(self, now: float, response: str, protocol: str, *, taken: bool) -> Held:
+        """Count a response of which it is not known yet whether it has been there before."""
+        name = (bare_key(response), protocol)
+        day = self.day.count(now, taken=taken)
+        if day != self._today:
+            self._today = day
+            self.judging.clear()
+        new = taken and self.budget.by_day and name not in self.judging
+        if new:
+            self.judging.add(name)
+        return Held(self, taken, self.minute.count(now, taken=taken), day, name if new else None)
 
     def today(self, now: float) -> Spent:
         day = int(now // DAY)
@@ -228,30 +131,26 @@ class BudgetState:
 
     def charge(self, event: ResponseScored, sequence: int, partition: int = 0) -> None:
         """Count what an outcome has cost; one that was counted before, by whichever gateway, is left out."""
+        self.judging.discard((bare_key(event.key), event.protocol))
         day = int(event.scored_at // DAY)
         spent, usage = self.by_partition.get(partition, Spent()), event.usage
         if sequence <= spent.sequence or day < spent.day:
             return
         if day > spent.day:
             spent = spent.turned(day)
-        own = event.drawn.budget == self.name and int(event.recorded_at // DAY) == day
         self.by_partition[partition] = msgspec.structs.replace(
             spent,
             tokens=spent.tokens + usage.input_tokens + usage.output_tokens,
             cost=spent.cost + usage.cost,
             judged=spent.judged + 1,
-            drawn=spent.drawn + own,
             sequence=sequence,
         )
         self.changed = True
 
-    def _of_minute(self) -> Limit:
-        most = self.budget.responses_per_minute or 0
-        return Limit(most, float(most))
-
-    def _of_day(self) -> Limit:
-        """What is left in money, as responses at what one has cost on average."""
-        spent = self.today(self._of.clock())
+    def _left(self, now: float) -> float:
+        """How many responses more the rest of the day pays for at what one has cost on average, less those in
+        judging; 0 for the moment where so many are in judging that their cost must be known first."""
+        spent = self.today(now)
         left, known = float(WITHOUT_END), bool(spent.judged)
         for limit, used, usual in (
             (self.budget.tokens_per_day, spent.tokens, spent.usual_tokens),
@@ -260,25 +159,44 @@ class BudgetState:
             if limit is None:
                 continue
             if used >= limit:
-                return Limit(0, 0.0)
+                return 0.0
             if each := used / spent.judged if spent.judged else usual:
                 left, known = min(left, (limit - used) / each), True
         if not known:
             left = PROBE
         first_day = not (spent.usual_tokens or spent.usual_cost)
         at_once = min(left, max(PROBE, spent.judged)) if first_day else left
-        return Limit(spent.drawn + max(1, int(at_once)), spent.drawn + left)
+        judging = len(self.judging)
+        return max(1.0, left - judging) if judging < max(1, int(at_once)) else 0.0
+
+
+class Held(msgspec.Struct, frozen=True):
+    """What a response has used of a budget, until it is known not to have been there before."""
+
+    state: BudgetState
+    taken: bool
+    minute: int
+    day: int
+    judging: tuple[str, str] | None
+
+    def undo(self) -> None:
+        """The response was there before, or will never be: it used nothing."""
+        self.state.minute.undo(self.minute, taken=self.taken)
+        self.state.day.undo(self.day, taken=self.taken)
+        if self.judging is not None:
+            self.state.judging.discard(self.judging)
 
 
 class Budgets:
-    """Follows the bucket, leases ahead of need, and charges outcomes. `clock` gives seconds since 1970."""
+    """Follows the bucket, and charges outcomes. `clock` gives seconds since 1970."""
 
     def __init__(self, bus: Bus, metrics: Metrics, *, clock: Callable[[], float] = time.time) -> None:
         self.clock = clock
         self._bus = bus
         self._metrics = metrics
         self._store = Bucket(bus, BUDGETS_BUCKET, nameless=True)
-        self._raw: dict[str, tuple[bytes, int]] = {}
+        self._spent: dict[str, dict[int, Spent]] = {}
+        """Of each budget by partition, also of one whose rule has yet to come."""
         self.states: dict[str, BudgetState] = {}
         self._scopes: dict[Key, BudgetState | None] = {}
         self._known = asyncio.Event()
@@ -286,8 +204,7 @@ class Budgets:
             SupervisedTask("gateway-budgets-follow", self._follow),
             SupervisedTask("gateway-budgets-tick", self._tick),
         )
-        self._returning: set[asyncio.Task[None]] = set()
-        self._leasing = ""
+        self._unwritten = False
         self._unknown = "budgets are not known yet"
 
     async def start(self) -> None:
@@ -297,16 +214,12 @@ class Budgets:
         await until_set(self._known, START_SECONDS)
 
     async def stop(self) -> None:
-        """Give back what is leased, and follow no more."""
+        """Write down what was spent, and follow no more."""
         for task in self._tasks:
             await task.stop()
-        await cancelled(self._returning)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(TICK_SECONDS):
-                await self._synchronise()
-                for state in self.states.values():
-                    for counter in state.counters:
-                        await self._tried(counter.give_back())
+                await self._write_changed()
 
     @property
     def problem(self) -> str:
@@ -321,19 +234,6 @@ class Budgets:
             budgets = {name: state.budget for name, state in self.states.items()}
             self._scopes[key] = self.states.get(matching(budgets, *key))
         return self._scopes[key]
-
-    def dry(self, tenant: str, model: str, protocols: tuple[str, ...]) -> list[LeasedCounter]:
-        """What should be leased before a response of these is decided."""
-        now = self.clock()
-        states = (self.state(tenant, model, protocol) for protocol in protocols)
-        counters = (counter for state in states if state is not None for counter in state.counters)
-        return [counter for counter in counters if counter.dry(now)]
-
-    async def lease(self, dry: Iterable[LeasedCounter]) -> None:
-        """Lease for many responses at once. Where that fails nothing more is judged for now."""
-        for counter in dry:
-            if counter.dry(self.clock()):
-                await self._tried(counter.lease(self.clock()))
 
     def charge(self, event: ResponseScored, sequence: int, partition: int = 0) -> None:
         """Count what an outcome of live traffic has cost."""
@@ -363,75 +263,58 @@ class Budgets:
             async for batch in following:
                 for read in batch.messages:
                     try:
-                        self._learn(read.subject.removeprefix(PREFIX), read.data, read.sequence)
+                        self._learn(read.subject.removeprefix(PREFIX), read.data)
                     except UNDECODED as error:
                         logger.error("budgets.unreadable", key=read.subject, error=str(error))
                 if batch.pending == 0:
                     self._unknown = ""
                     self._known.set()
             # The bucket is not the one that was followed so far.
-            self._raw.clear()
             for name in list(self.states):
                 self._set(name, None)
+            self._spent.clear()
 
-    def _learn(self, key: str, data: bytes, sequence: int) -> None:
-        self._raw[key] = (data, sequence)
+    def _learn(self, key: str, data: bytes) -> None:
         kind, _, name = key.partition(".")
         if kind == "rule":
             self._set(name, msgspec.json.decode(data, type=Budget) if data else None)
-        elif (state := self.states.get(name)) is not None:
-            self._inform(state, kind)
-
-    def _inform(self, state: BudgetState, kind: str) -> None:
-        data, sequence = self._raw.get(f"{kind}.{state.name}", (b"", 0))
-        match kind:
-            case "minute":
-                state.minute.learn(data, sequence)
-            case "day":
-                state.day.learn(data, sequence)
-            case _ if kind.startswith("spent") and data:
-                written = msgspec.json.decode(data, type=Spent)
-                partition = number_in(kind.removeprefix("spent").removeprefix("-p"))
-                held = state.by_partition.get(partition, Spent())
-                if written.sequence >= held.sequence:
-                    state.by_partition[partition] = written
+        elif kind.startswith("spent") and data:
+            # That of a new budget is there before its rule.
+            held = self._spent.setdefault(name, {})
+            written = msgspec.json.decode(data, type=Spent)
+            partition = number_in(kind.removeprefix("spent").removeprefix("-p"))
+            if written.sequence >= held.get(partition, Spent()).sequence:
+                held[partition] = written
 
     def _set(self, name: str, budget: Budget | None) -> None:
-        """Begin, change or end a budget. What was leased under the old one is given back at once."""
-        state = self.states.get(name)
-        if state is not None and state.budget != budget:
-            for counter in state.counters:
-                task = asyncio.ensure_future(self._tried(counter.give_back()))
-                self._returning.add(task)
-                task.add_done_callback(self._returning.discard)
-        if budget is not None and state is None:
-            state = self.states[name] = BudgetState(name, budget, self._store, self)
-            kinds = {key.partition(".")[0] for key in self._raw if key.partition(".")[2] == name}
-            for kind in kinds:
-                self._inform(state, kind)
-        else:
-            self._metrics.forget_budget(name)
+        """Begin, change or end a budget."""
+        self._metrics.forget_budget(name)
         if budget is None:
             self.states.pop(name, None)
-        elif state is not None:
+            self._spent.pop(name, None)
+        elif (state := self.states.get(name)) is not None:
             state.budget = budget
+        else:
+            self.states[name] = BudgetState(name, budget, self._spent.setdefault(name, {}))
         self._scopes.clear()
         logger.info("budgets.changed", budget=name, removed=budget is None)
 
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(TICK_SECONDS)
-            await self._synchronise()
+            await self._write_changed()
             self._show()
 
-    async def _synchronise(self) -> None:
-        """Tell the others what came here, and write down what was spent."""
-        for state in list(self.states.values()):
-            for counter in state.counters:
-                counter.turn(self.clock())
-                await self._tried(counter.publish())
-            if state.changed:
-                await self._tried(self._write(state))
+    async def _write_changed(self) -> None:
+        """Write down what was spent. Faults are told once until it works again."""
+        try:
+            for state in [state for state in self.states.values() if state.changed]:
+                await self._write(state)
+            self._unwritten = False
+        except TransientError as error:
+            if not self._unwritten:
+                logger.warning("budgets.unavailable", error=str(error))
+            self._unwritten = True
 
     async def _write(self, state: BudgetState) -> None:
         """Of several gateways the one that has read furthest is right: all count the same outcomes."""
@@ -451,22 +334,13 @@ class Budgets:
             state.changed = True
             raise
 
-    async def _tried(self, work: Coroutine[Any, Any, object]) -> None:
-        """Faults are told once until it works again; meanwhile nothing is leased, so nothing goes over."""
-        try:
-            await work
-            self._leasing = ""
-        except TransientError as error:
-            if not self._leasing:
-                logger.warning("budgets.unavailable", error=str(error))
-            self._leasing = str(error)
-
     def _show(self) -> None:
         now = self.clock()
         for state in self.states.values():
+            state.minute.turn(now)
             budget, today = state.budget, state.today(now)
             for resource, limit, used in (
-                ("responses_per_minute", budget.responses_per_minute, state.minute.used(now)),
+                ("responses_per_minute", budget.responses_per_minute, state.minute.taken),
                 ("tokens_per_day", budget.tokens_per_day, today.tokens),
                 ("cost_per_day", budget.cost_per_day, today.cost),
             ):
@@ -490,18 +364,6 @@ def _read_spent(data: bytes | None) -> Spent | None:
 
 SAMPLED_OUT = "sampled_out"
 OVER_BUDGET = "over_budget"
-
-
-class Held(msgspec.Struct, frozen=True):
-    """What a response has used of a budget, until it is known not to have been there before."""
-
-    taken: bool
-    windows: tuple[tuple[LeasedCounter, int], ...]
-
-    def undo(self) -> None:
-        """The response was there before, or will never be: it used nothing."""
-        for counter, window in self.windows:
-            counter.undo(window, taken=self.taken)
 
 
 class Decided(msgspec.Struct, frozen=True, kw_only=True):
@@ -557,6 +419,5 @@ def decide(
         taken = place < chance
         if not taken:
             declined[protocol] = SAMPLED_OUT if place >= rate else OVER_BUDGET
-        windows = ((counter, counter.count(now, taken=taken)) for counter in state.counters)
-        held.append(Held(taken, tuple(windows)))
+        held.append(state.count(now, response.key, protocol, taken=taken))
     return Decided(declined=declined, drawn=drawn, held=tuple(held))

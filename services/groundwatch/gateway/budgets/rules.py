@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 import msgspec
 import nats.js.errors
 
-from groundwatch.errors import UNDECODED, UsageError
+from groundwatch.errors import UsageError
 from groundwatch.gateway.auth import Filter
 from groundwatch.protocols import registry
 from groundwatch.runtime.delivery.streams import read_stream
-from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.topology import BUDGETS_BUCKET, OUTCOMES, is_token
 from groundwatch.topology.partitions import streams_of_kind
 
@@ -31,7 +30,8 @@ MAX_NAME = 64
 class Budget(Filter, frozen=True, kw_only=True, omit_defaults=True):
     """What may be spent on judging some responses.
 
-    A limit that is None is none. Minutes and days are those of the clock, in UTC; cost is in US dollars.
+    A limit that is None is none. Minutes and days are those of the clock, in UTC; cost is in US dollars. Each
+    gateway may let through `responses_per_minute`.
     `rate` takes the place of `gateway.sampling`'s.
     """
 
@@ -50,32 +50,10 @@ class Budget(Filter, frozen=True, kw_only=True, omit_defaults=True):
         return self.tokens_per_day is not None or self.cost_per_day is not None
 
 
-class Count(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What all gateways have taken and seen in one window.
-
-    `window` counts minutes or days since the epoch; `leased` responses were given out to gateways, `seen`
-    have come; `before` had come in the window before.
-    """
-
-    window: int = 0
-    leased: int = 0
-    seen: int = 0
-    before: float = 0.0
-
-
-def read_count(data: bytes | None) -> Count:
-    """The count that stands in the bucket; one that cannot be read begins anew."""
-    try:
-        return msgspec.json.decode(data or b"{}", type=Count)
-    except UNDECODED as error:
-        logger.warning("budgets.unreadable", error=str(error))
-        return Count()
-
-
 class Spent(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What judging has cost in one day (UTC), by the outcomes of one partition up to `sequence`.
 
-    `judged` counts outcomes that were not declined, `drawn` those of them that this budget had let through.
+    `judged` counts outcomes that were not declined.
     `usual_tokens` and `usual_cost` are what one cost on average on the day before, 0 where nobody knows.
     """
 
@@ -83,7 +61,6 @@ class Spent(msgspec.Struct, kw_only=True, omit_defaults=True):
     tokens: int = 0
     cost: float = 0.0
     judged: int = 0
-    drawn: int = 0
     usual_tokens: float = 0.0
     usual_cost: float = 0.0
     sequence: int = 0
@@ -112,7 +89,6 @@ def total(several: Iterable[Spent]) -> Spent:
         tokens=sum(one.tokens for one in parts),
         cost=sum(one.cost for one in parts),
         judged=sum(one.judged for one in parts),
-        drawn=sum(one.drawn for one in parts),
         usual_tokens=usual("usual_tokens"),
         usual_cost=usual("usual_cost"),
         sequence=sum(one.sequence for one in parts),
@@ -125,11 +101,10 @@ def spent_key(name: str, partition: int) -> str:
 
 
 class BudgetUse(msgspec.Struct, kw_only=True):
-    """A budget with what is used of it now: responses this minute, tokens and US dollars today."""
+    """A budget with what is used of it today: tokens and US dollars."""
 
     name: str
     budget: Budget
-    responses: int = 0
     tokens: int = 0
     cost: float = 0.0
 
@@ -188,9 +163,6 @@ async def in_use(js: JetStreamContext, now: float | None = None) -> list[BudgetU
         if kind != "rule" or not held[key]:
             continue
         row = BudgetUse(name=name, budget=msgspec.json.decode(held[key], type=Budget))
-        count = read_count(held.get(f"minute.{name}", b""))
-        if count.window == int(moment // MINUTE):
-            row.responses = count.leased
         spent = total(
             msgspec.json.decode(data, type=Spent)
             for key, data in held.items()
@@ -223,12 +195,12 @@ async def put(js: JetStreamContext, name: str, budget: Budget, partitions: int =
 
 
 async def remove(js: JetStreamContext, name: str, partitions: int = 1) -> None:
-    """Remove a budget and its counts. Raises `UsageError` where there is none of this name."""
+    """Remove a budget and what was spent of it. Raises `UsageError` where there is none of this name."""
     store = await bucket(js)
     names = [one.name for one in await in_use(js)]
     if name not in names:
         known = f"; there are {', '.join(names)}" if names else ": there is none"
         raise UsageError(f"no budget '{name}'{known}")
     spent = [spent_key(name, partition) for partition in range(partitions)]
-    for key in (f"rule.{name}", f"minute.{name}", f"day.{name}", *spent):
+    for key in (f"rule.{name}", *spent):
         await store.purge(key)

@@ -204,8 +204,7 @@ class Intake:
             raise _conflict(response)
 
     async def send(self, submission: Submission) -> Ready | Recorded:
-        """Store its images, decide everything about the response and send it, which waits for new leases and
-        its place.
+        """Store its images, decide everything about the response and send it, which waits for its place.
 
         With reasons for what it lacks perhaps no protocol judges it, and none with `declined`, which uses
         nothing of a budget. What is sent must be finished: it may have used something of one. Raises
@@ -223,8 +222,6 @@ class Intake:
         budgets = self._budgets if self._budgets.states and not declined else None
         try:
             async with bounded():
-                if budgets and (dry := budgets.dry(response.tenant, response.model, protocols)):
-                    await budgets.lease(dry)
                 partition = await self.homes.partition(key)
         except TransientError as error:
             raise _unavailable(response.id, error) from error
