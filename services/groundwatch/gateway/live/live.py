@@ -158,8 +158,6 @@ class Live:
         self._counting = SupervisedTask("gateway-live", self._count)
         self._measuring = SupervisedTask("gateway-figures", self._measure)
         self._keeping = SupervisedTask("gateway-snapshots", self._keep)
-        self._recounting: SupervisedTask | None = None
-        self._recounted: Board | None = None
         self._showing_ahead: SupervisedTask | None = None
         self._caught_up = asyncio.Event()
         self._showing = asyncio.Event()
@@ -189,7 +187,6 @@ class Live:
         for task in (self._keeping, self._measuring, self._counting):
             await task.stop()
         await self._stop_ahead()
-        await self._stop_recounting()
         if not self._bus.away:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(STOP_SECONDS):
@@ -199,16 +196,13 @@ class Live:
     @property
     def problem(self) -> str:
         ahead = self._showing_ahead.problem if self._showing_ahead is not None else ""
-        again = self._recounting.problem if self._recounting is not None else ""
-        of_tasks = (self._counting.problem, ahead, again, self._keeping.problem, self._alarms.problem)
+        of_tasks = (self._counting.problem, ahead, self._keeping.problem, self._alarms.problem)
         return self._unread or next(filter(None, of_tasks), "")
 
     @property
     def notes(self) -> list[str]:
         """What is not quite right about the report."""
         found = [self._snapshots.problem] if self._snapshots.problem else []
-        if self._recounting is not None:
-            found.append("the report counts what was erased, until all outcomes are read again")
         if forgotten := self._board.forgotten:
             found.append(
                 f"{forgotten} dead letters are too old: one that is retried counts twice in the report"
@@ -381,10 +375,7 @@ class Live:
                         await self._stop_ahead()
                     elif behind:
                         self._start_ahead()
-                    if self._recounted is not None:
-                        break
-                else:
-                    await self._begin_anew()
+            await self._begin_anew()
 
     async def _measure(self) -> None:
         """Show the report's figures as metrics, from when the history was read."""
@@ -394,13 +385,11 @@ class Live:
             await asyncio.sleep(FIGURE_SECONDS)
 
     async def _begin(self) -> Board:
-        """The report as it was read again, or last written down; else an empty one."""
-        if (board := self._recounted) is not None:
-            await self._stop_recounting()
-            return board
+        """The report as it was last written down; an empty one where there is none, or where it counts what
+        was erased since."""
         board = self._new_board()
         state = await self._snapshots.read()
-        if state is None:
+        if state is None or self._erased.since(state.board.begun - SKEW_SECONDS):
             return board
         try:
             await asyncio.to_thread(board.restore, state.board)
@@ -414,32 +403,8 @@ class Live:
             _raise_to(self._shown, board.sequences)
             if self._partitions == 1:
                 self.position = max(self.position, board.sequence)
-        if self._recounting is None and self._erased.since(board.begun - SKEW_SECONDS):
-            self._recounting = SupervisedTask("gateway-recount", self._recount)
-            self._recounting.start()
-        logger.info("gateway.snapshot", sequence=board.sequence, erased_since=self._recounting is not None)
+        logger.info("gateway.snapshot", sequence=board.sequence)
         return board
-
-    async def _recount(self) -> None:
-        """Read all outcomes again, beside the report that counts some which were erased since."""
-        board = self._new_board()
-        left = set(range(self._partitions))
-        async with contextlib.aclosing(self._follow({})) as following:
-            async for partition, batch in following:
-                for read in batch.messages:
-                    board.add(read.sequence, read.subject, _decode(read))
-                if batch.pending == 0:
-                    left.discard(partition)
-                if not left:
-                    self._recounted = board
-                    break
-        # Of another stream the counting finds that too, and takes what there is.
-        await asyncio.get_running_loop().create_future()
-
-    async def _stop_recounting(self) -> None:
-        recounting, self._recounting, self._recounted = self._recounting, None, None
-        if recounting is not None:
-            await recounting.stop()
 
     async def _keep(self) -> None:
         """Write the report down, now and then."""
@@ -469,7 +434,6 @@ class Live:
 
     async def _begin_anew(self) -> None:
         await self._stop_ahead()
-        await self._stop_recounting()
         self.position = 0
         self._counted.clear()
         self._shown.clear()
