@@ -51,8 +51,8 @@ def url(gateway, path):
     return f"http://127.0.0.1:{gateway.service.port}{path}"
 
 
-def claim(text, decision=Decision.REFUTED, unit=0):
-    return JudgedClaim(text=text, category="entity", unit=unit, decision=decision)
+def claim(text, decision=Decision.REFUTED, unit=0, span=None):
+    return JudgedClaim(text=text, category="entity", unit=unit, decision=decision, span=span)
 
 
 def unit(start, end, text, label=Label.DESCRIPTIVE):
@@ -67,6 +67,40 @@ def test_words_of_refuted_facts_are_marked_in_their_sub_sentence():
     assert '<span class="unit analytical" title="analytical: not judged">It is fun.</span>' in made
     assert "<b>" not in made and "&lt;" in made
     assert "mark" not in str(marked(answer, units, (claim("A dog.", Decision.SUPPORTED),)))
+
+
+def test_of_a_fact_the_words_are_marked_that_say_it_and_no_others_like_them():
+    """Two dogs and one red ball: "The dog is red." is said by one word."""
+    answer = "Look: a dog chases a red ball beside a dog. The dog barks."
+    red = answer.index("red")
+    units = (unit(6, 43, ""), unit(43, len(answer), ""))
+    wrong = claim("The dog is red.", span=(red, red + 3))
+    made = str(marked(answer, units, (wrong,)))
+    assert re.findall("<mark>(.*?)</mark>", made) == ["red"]
+    assert 'title="✗ The dog is red."' in made and html.unescape(re.sub("<.*?>", "", made)) == answer
+    both = str(marked(answer, units, (wrong, claim("A ball."))))
+    assert re.findall("<mark>(.*?)</mark>", both) == ["red", "ball"]
+
+
+def test_words_that_several_facts_share_are_marked_once_and_around_what_was_not_read():
+    answer = "A <b>red b</b>all."
+    facts = (claim("Red.", span=(5, 18)), claim("Ball.", span=(9, 17)))
+    left_out = (
+        LeftOut(start=2, end=5, kind=LeftOutKind.MARK),
+        LeftOut(start=10, end=14, kind=LeftOutKind.MARK),
+    )
+    made = str(marked(answer, (unit(0, len(answer), ""),), facts, left_out=left_out))
+    assert re.findall("<mark>(.*?)</mark>", made) == ["red b", "all."]
+    assert html.unescape(re.sub("(?s)<.*?>", "", made)) == answer
+
+
+@pytest.mark.parametrize("span", [None, (0, 0), (5, 2), (-4, 3), (0, 4), (17, 10_000)])
+def test_a_fact_whose_place_is_not_in_its_sub_sentence_is_marked_by_its_words(span):
+    """`(0, 0)` is what the question alone says."""
+    made = marked(
+        "Yes. The dog runs.", (unit(0, 4, ""), unit(5, 18, "")), (claim("A dog.", unit=1, span=span),)
+    )
+    assert re.findall("<mark>(.*?)</mark>", str(made)) == ["dog"]
 
 
 def test_what_was_not_read_is_grey_with_its_reason():

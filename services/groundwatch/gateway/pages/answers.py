@@ -7,7 +7,7 @@ import re
 import time
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -84,6 +84,36 @@ LEFT_OUT = {
 """Why words are grey."""
 
 
+class _Wrong(msgspec.Struct, frozen=True):
+    """What of a sub-sentence is refuted: the facts, where the answer says them, and words of the others."""
+
+    facts: tuple[str, ...] = ()
+    spans: tuple[tuple[int, int], ...] = ()
+    words: frozenset[str] = frozenset()
+
+    def places(self, text: str, start: int) -> list[tuple[int, int]]:
+        """What to mark of a stretch of the answer that begins at `start`, in order, nothing twice."""
+        said = [(max(0, first - start), min(last - start, len(text))) for first, last in self.spans]
+        if self.words:
+            said += [word.span() for word in _WORD.finditer(text) if stem(word[0]) in self.words]
+        found: list[tuple[int, int]] = []
+        for first, last in sorted(said):
+            if found and first < found[-1][1]:
+                found[-1] = (found[-1][0], max(last, found[-1][1]))
+            elif first < last:
+                found.append((first, last))
+        return found
+
+
+_RIGHT = _Wrong()
+
+
+def _wrong(facts: Iterable[str], spans: Iterable[tuple[int, int]] = (), others: Iterable[str] = ()) -> _Wrong:
+    """`others` are the facts of which no place is known: their words are marked wherever they stand."""
+    words = {stem(word) for fact in others for word in _WORD.findall(fact)} - STOP
+    return _Wrong(tuple(facts), tuple(spans), frozenset(words))
+
+
 def marked(
     answer: str | None,
     units: Sequence[SubSentence],
@@ -91,16 +121,26 @@ def marked(
     limit: int = SHOWN,
     left_out: Sequence[LeftOut] = (),
 ) -> Markup:
-    """The answer with its sub-sentences; without one, the sub-sentences alone. A long one is cut."""
-    wrong: dict[int, list[str]] = defaultdict(list)
+    """The answer with its sub-sentences; without one, the sub-sentences alone. A long one is cut.
+
+    Of a refuted fact the words are marked that say it, where its judge tells which.
+    """
+    refuted: dict[int, list[JudgedClaim]] = defaultdict(list)
     for claim in claims:
         if claim.decision is Decision.REFUTED:
-            wrong[claim.unit].append(claim.text)
+            refuted[claim.unit].append(claim)
     if answer is None:
         whole = Markup(" ").join(
-            _unit(unit.text.strip(), unit.label, wrong.get(at, ())) for at, unit in enumerate(units)
+            _unit(unit.text.strip(), unit.label, _wrong(texts, others=texts))
+            for at, unit in enumerate(units)
+            for texts in [[claim.text for claim in refuted.get(at, ())]]
         )
         return _words(whole)
+    wrong = {
+        at: _wrong_in(units[at].start, units[at].end, found)
+        for at, found in refuted.items()
+        if 0 <= at < len(units)
+    }
     if len(answer) <= limit:
         return _words(_between(answer, len(answer), units, wrong, left_out))
     left = len(answer) - MOST_CHARACTERS
@@ -115,16 +155,30 @@ def marked(
 
 def marked_sentence(sentence: str, facts: Iterable[str]) -> Markup:
     """One sub-sentence with the words of these facts marked."""
+    told = list(facts)
     return Markup('<bdi class="sentence-text">{}</bdi>').format(
-        _unit(sentence.strip(), Label.DESCRIPTIVE, list(facts))
+        _unit(sentence.strip(), Label.DESCRIPTIVE, _wrong(told, others=told))
     )
+
+
+def _wrong_in(start: int, end: int, refuted: Sequence[JudgedClaim]) -> _Wrong:
+    """Of the sub-sentence in these characters of the answer. A place outside of it is none."""
+    spans: list[tuple[int, int]] = []
+    others: list[str] = []
+    for claim in refuted:
+        first, last = claim.span or (0, 0)
+        if start <= first < last <= end:
+            spans.append((first, last))
+        else:
+            others.append(claim.text)
+    return _wrong((claim.text for claim in refuted), spans, others)
 
 
 def _between(
     answer: str,
     end: int,
     units: Sequence[SubSentence],
-    wrong: dict[int, list[str]],
+    wrong: Mapping[int, _Wrong],
     left_out: Sequence[LeftOut],
 ) -> Markup:
     made, at = [], 0
@@ -136,7 +190,7 @@ def _between(
         start = unit.start + len(piece) - len(piece.lstrip())
         made.append(_grey(answer, at, start, left_out))
         at = min(unit.end, end)
-        made.append(_grey(answer, start, at, left_out, unit.label, wrong.get(number, ())))
+        made.append(_grey(answer, start, at, left_out, unit.label, wrong.get(number, _RIGHT)))
     made.append(_grey(answer, at, end, left_out))
     return Markup("").join(made)
 
@@ -147,7 +201,7 @@ def _grey(
     end: int,
     left_out: Sequence[LeftOut],
     label: Label = Label.DESCRIPTIVE,
-    facts: Sequence[str] = (),
+    wrong: _Wrong = _RIGHT,
 ) -> Markup:
     """A stretch of the answer, in grey what of it was not read, with the reason."""
     made, at = [], start
@@ -157,7 +211,7 @@ def _grey(
         first, last = max(part.start, at), min(part.end, end)
         if first >= last:
             continue
-        made.append(_unit(answer[at:first], label, facts))
+        made.append(_unit(answer[at:first], label, wrong, at))
         why = LEFT_OUT[part.kind] + (f" ({part.detail})" if part.detail else "")
         made.append(
             Markup('<span class="unit analytical" title="{}">{}</span>').format(
@@ -165,21 +219,22 @@ def _grey(
             )
         )
         at = last
-    made.append(_unit(answer[at:end], label, facts))
+    made.append(_unit(answer[at:end], label, wrong, at))
     return Markup("").join(made)
 
 
-def _unit(text: str, label: Label, facts: Sequence[str]) -> Markup:
-    if not facts:
+def _unit(text: str, label: Label, wrong: _Wrong, start: int = 0) -> Markup:
+    if not wrong.facts:
         if label is Label.ANALYTICAL:
             return _not_judged(text, "analytical: not judged")
         return escape(visible(text))
-    words = {stem(word) for fact in facts for word in _WORD.findall(fact)} - STOP
-    pieces = [
-        Markup("<mark>{}</mark>").format(piece) if at % 2 and stem(piece) in words else escape(visible(piece))
-        for at, piece in enumerate(_WORD.split(text))
-    ]
-    title = visible("\n".join(f"✗ {fact[:200]}" for fact in facts[:5]))
+    pieces, at = [], 0
+    for first, last in wrong.places(text, start):
+        pieces.append(escape(visible(text[at:first])))
+        pieces.append(Markup("<mark>{}</mark>").format(visible(text[first:last])))
+        at = last
+    pieces.append(escape(visible(text[at:])))
+    title = visible("\n".join(f"✗ {fact[:200]}" for fact in wrong.facts[:5]))
     return Markup('<span class="unit wrong" title="{}">{}</span>').format(title, Markup("").join(pieces))
 
 
