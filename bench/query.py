@@ -142,10 +142,15 @@ def _day(random: np.random.Generator, day: date, first: int, end: int) -> pa.Tab
         "probability": pa.array(random.random(total).round(4)),
         "text": pc.binary_join_element_wise("There is a", noun, "near the", noun, " "),
         "evidence": _fixed("", total),
-        "parts": pa.ListArray.from_arrays(
-            pa.array(np.zeros(total + 1, dtype=np.int32)), pa.array([], pa.string())
-        ),
+        "place": _fixed("", total),
+        "hedged": _fixed(False, total),
     }
+    nothing = pa.array(np.zeros(total + 1, dtype=np.int32))
+    for field in pa.struct(SCHEMA.field(CLAIMS).type.value_type):
+        if pa.types.is_list(field.type):
+            claims[field.name] = pa.ListArray.from_arrays(nothing, pa.array([], field.type.value_type))
+        elif field.name not in claims:
+            claims[field.name] = pa.nulls(total, field.type)
     columns = _empty(count) | shared | _outcomes(count, category, verdict)
     columns[CLAIMS] = nested([CLAIMS_EACH] * count, [claims[name] for name in CLAIM_FIELDS])
     return pa.Table.from_arrays([columns[field.name].cast(field.type) for field in SCHEMA], schema=SCHEMA)

@@ -94,7 +94,7 @@ def test_an_outcome_is_read_as_it_was(open_archive):
 
 @pytest.mark.parametrize(
     ("column", "without"),
-    [("images", {"images": ()}), ("left_out", {"left_out": ()}), ("places", {})],
+    [("images", {"images": ()}), ("left_out", {"left_out": ()})],
 )
 def test_rows_of_before_there_was_a_column_are_found_and_read(open_archive, monkeypatch, column, without):
     archive, at = open_archive(), outcomes.SCHEMA.get_field_index(column)
@@ -113,10 +113,6 @@ def test_rows_of_before_there_was_a_column_are_found_and_read(open_archive, monk
     hits = answers.search(AnswerQuery(), None, 100).hits
     read = {event.id: event for event in answers.outcomes(hits)}
     old = msgspec.structs.replace(row(3).event, **without)
-    if column == "places":
-        old = msgspec.structs.replace(
-            old, claims=tuple(msgspec.structs.replace(claim, place="") for claim in old.claims)
-        )
     assert read == {old.id: old, row(4).event.id: row(4).event}
 
 

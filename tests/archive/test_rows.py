@@ -60,16 +60,12 @@ def event_of(row: dict[str, Any]) -> ResponseScored:
                 probability=claim["probability"],
                 evidence=claim["evidence"],
                 parts=tuple(claim["parts"]),
-                boxes=tuple(
-                    Box(**{name: value for name, value in box.items() if name != "claim"})
-                    for box in row["boxes"]
-                    if box["claim"] == at
-                ),
-                span=next(((s["start"], s["end"]) for s in row["spans"] if s["claim"] == at), None),
-                hedged=at in row["hedged"],
-                place=next((one["place"] for one in row["places"] if one["claim"] == at), ""),
+                boxes=tuple(Box(**box) for box in claim["boxes"]),
+                span=(claim["start"], claim["end"]) if claim["start"] is not None else None,
+                hedged=claim["hedged"],
+                place=claim["place"],
             )
-            for at, claim in enumerate(row["claims"])
+            for claim in row["claims"]
         ),
         eligible=row["eligible"],
         decided=row["decided"],

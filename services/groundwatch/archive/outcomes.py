@@ -54,6 +54,7 @@ def _records(**fields: pa.DataType) -> pa.DataType:
     return pa.list_(pa.struct(list(fields.items())))
 
 
+_BOXES = _records(image=_WHOLE, **dict.fromkeys(("x0", "y0", "x1", "y1", "score"), _REAL), label=_TEXT)
 _CLAIMS = _records(
     unit=_WHOLE,
     category=_TEXT,
@@ -62,13 +63,13 @@ _CLAIMS = _records(
     text=_TEXT,
     evidence=_TEXT,
     parts=pa.list_(_TEXT),
+    boxes=_BOXES,
+    start=_WHOLE,
+    end=_WHOLE,
+    hedged=pa.bool_(),
+    place=_TEXT,
 )
 _CATEGORIES = _records(category=_TEXT, supported=_WHOLE, refuted=_WHOLE, score=_REAL)
-_BOXES = _records(
-    claim=_WHOLE, image=_WHOLE, **dict.fromkeys(("x0", "y0", "x1", "y1", "score"), _REAL), label=_TEXT
-)
-_SPANS = _records(claim=_WHOLE, start=_WHOLE, end=_WHOLE)
-_PLACES = _records(claim=_WHOLE, place=_TEXT)
 _LEFT_OUT = _records(start=_WHOLE, end=_WHOLE, kind=_TEXT, detail=_TEXT)
 _JUDGES = _records(stage=_TEXT, engine=_TEXT, model=_TEXT, prompt=_TEXT, version=_TEXT, fingerprint=_TEXT)
 _UNITS = _records(start=_WHOLE, end=_WHOLE, text=_TEXT, label=_TEXT, confidence=_REAL)
@@ -99,19 +100,14 @@ _OWN: list[tuple[str, pa.DataType]] = [
     ("stratum", _TEXT),
     ("budget", _TEXT),
     ("images", pa.list_(_TEXT)),
-    ("boxes", _BOXES),
-    ("hedged", pa.list_(_WHOLE)),
-    ("spans", _SPANS),
     ("left_out", _LEFT_OUT),
-    ("places", _PLACES),
 ]
 
 SCHEMA: pa.Schema = pa.schema([*_SHARED, *_OWN, (CLAIMS, _CLAIMS)])
 """Columns. `sequence` is the outcome's place in the stream that was created at `stream` (µs since the epoch);
 `day` is that of recording, UTC; `key` is `keys.response_key`; `version` the model's, by the tags that
 settings name; `fingerprint` names the set of judges; `weight` is how many responses an outcome stands for: it
-was to be judged with the probability `drawn`; `hedged` has the claims, by their numbers from 0, that the
-answer only guesses."""
+was to be judged with the probability `drawn`."""
 
 OUTCOMES_TABLE = TableSpec(name=OUTCOMES, schema=SCHEMA, partition=("day",), created="stream", batch=4_096)
 
@@ -119,6 +115,7 @@ SHARED = tuple(name for name, _ in _SHARED)
 """Columns that the table of claims has too."""
 
 _CLAIM = list(_CLAIMS.value_type)
+_AS_IN_CLAIM = ("unit", "category", "probability", "text", "evidence", "hedged", "place")
 CLAIM_FIELDS = tuple(field.name for field in _CLAIM)
 
 
@@ -195,28 +192,6 @@ def to_table(rows: Sequence[Row], version_tags: Sequence[str]) -> pa.Table:
         "stratum": (event.drawn.stratum for event in events),
         "budget": (event.drawn.budget for event in events),
         "images": (event.images for event in events),
-        # Of their own: a list in the claims' records could not be added to tables that are there.
-        "boxes": (
-            [
-                {"claim": at, **msgspec.structs.asdict(box)}
-                for at, claim in enumerate(event.claims)
-                for box in claim.boxes
-            ]
-            for event in events
-        ),
-        "hedged": ([at for at, claim in enumerate(event.claims) if claim.hedged] for event in events),
-        "spans": (
-            [
-                {"claim": at, "start": claim.span[0], "end": claim.span[1]}
-                for at, claim in enumerate(event.claims)
-                if claim.span
-            ]
-            for event in events
-        ),
-        "places": (
-            [{"claim": at, "place": claim.place} for at, claim in enumerate(event.claims) if claim.place]
-            for event in events
-        ),
         "left_out": ([msgspec.to_builtins(one) for one in event.left_out] for event in events),
     }
     columns = [pa.array(list(values[field.name]), field.type) for field in SCHEMA if field.name != CLAIMS]
@@ -226,12 +201,6 @@ def to_table(rows: Sequence[Row], version_tags: Sequence[str]) -> pa.Table:
 def event_of(row: Mapping[str, Any]) -> ResponseScored:
     """The outcome of a row, as plain values by column; a file of before there was a column lacks it."""
     row = {**dict.fromkeys(SCHEMA.names), **row}
-    boxes: dict[int, list[Box]] = {}
-    for box in row["boxes"] or ():
-        boxes.setdefault(box["claim"], []).append(Box(**{name: box[name] for name in Box.__struct_fields__}))
-    hedged = frozenset(row["hedged"] or ())
-    spans = {one["claim"]: (one["start"], one["end"]) for one in row["spans"] or ()}
-    places = {one["claim"]: one["place"] for one in row["places"] or ()}
     drawn = {"probability": "drawn", "lowest": "drawn_lowest", "stratum": "stratum", "budget": "budget"}
     return ResponseScored(
         **{name: row[name] for name in _AS_IN_EVENT},
@@ -252,12 +221,12 @@ def event_of(row: Mapping[str, Any]) -> ResponseScored:
                 probability=one["probability"],
                 evidence=one["evidence"],
                 parts=tuple(one["parts"] or ()),
-                boxes=tuple(boxes.get(at, ())),
-                span=spans.get(at),
-                hedged=at in hedged,
-                place=places.get(at, ""),
+                boxes=tuple(Box(**box) for box in one["boxes"] or ()),
+                span=(one["start"], one["end"]) if one["start"] is not None else None,
+                hedged=one["hedged"],
+                place=one["place"],
             )
-            for at, one in enumerate(row[CLAIMS] or ())
+            for one in row[CLAIMS] or ()
         ),
         usage=Usage(
             **{name: row[name] for name in ("calls", "input_tokens", "output_tokens", "cost")},
@@ -280,20 +249,29 @@ def nested(lengths: Iterable[int], claims: Sequence[pa.Array]) -> pa.Array:
 
 def _claims(events: Sequence[ResponseScored]) -> pa.Array:
     claims = list(chain.from_iterable(event.claims for event in events))
-    # A list column from its pieces: one Python list for each claim would cost more than all the rest.
-    offsets = pa.array([0, *accumulate(len(claim.parts) for claim in claims)], pa.int32())
-    flat = pa.array(chain.from_iterable(claim.parts for claim in claims), pa.string())
-    values = {
-        "unit": (claim.unit for claim in claims),
-        "category": (claim.category for claim in claims),
-        "verdict": (claim.decision.value for claim in claims),
-        "probability": (claim.probability for claim in claims),
-        "text": (claim.text for claim in claims),
-        "evidence": (claim.evidence for claim in claims),
+    lists: dict[str, list[Sequence[Any]]] = {
+        "parts": [claim.parts for claim in claims],
+        "boxes": [[msgspec.structs.asdict(box) for box in claim.boxes] for claim in claims],
     }
-    columns = [pa.array(values[field.name], field.type) for field in _CLAIM if field.name != "parts"]
-    parts = pa.ListArray.from_arrays(offsets, flat)
-    return nested((len(event.claims) for event in events), [*columns, parts])
+    values: dict[str, Iterable[Any]] = {
+        **{name: map(attrgetter(name), claims) for name in _AS_IN_CLAIM},
+        "verdict": (claim.decision.value for claim in claims),
+        "start": (claim.span[0] if claim.span else None for claim in claims),
+        "end": (claim.span[1] if claim.span else None for claim in claims),
+    }
+    columns = [
+        _lists(lists[field.name], field.type)
+        if field.name in lists
+        else pa.array(values[field.name], field.type)
+        for field in _CLAIM
+    ]
+    return nested((len(event.claims) for event in events), columns)
+
+
+def _lists(several: Sequence[Sequence[Any]], form: pa.DataType) -> pa.Array:
+    """A list column from its pieces: one Python list for each claim would cost more than all the rest."""
+    offsets = pa.array([0, *accumulate(map(len, several))], pa.int32())
+    return pa.ListArray.from_arrays(offsets, pa.array(chain.from_iterable(several), form.value_type))
 
 
 def _categories(event: ResponseScored) -> list[dict[str, Any]]:

@@ -209,8 +209,8 @@ class Session:
         shared = ", ".join(map(_quoted, SHARED))
         fields = ", ".join(f"one.{_quoted(name)} AS {_quoted(name)}" for name in CLAIM_FIELDS)
         self._duck.execute(
-            f"CREATE VIEW {CLAIMS} AS SELECT {shared}, claim, {fields}, "
-            f"list_contains(hedged, claim) AS hedged FROM (SELECT {shared}, hedged, unnest({CLAIMS}) AS one, "
+            f"CREATE VIEW {CLAIMS} AS SELECT {shared}, claim, {fields} FROM (SELECT {shared}, "
+            f"unnest({CLAIMS}) AS one, "
             f"generate_subscripts({CLAIMS}, 1) - 1 AS claim FROM _rows)"
         )
 
