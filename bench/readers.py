@@ -25,7 +25,7 @@ import psutil
 
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.provisioning import provision
-from groundwatch.runtime.delivery.streams import follow_stream, newest_message, next_message, read_batches
+from groundwatch.runtime.delivery.streams import follow_stream, next_message, read_batches
 from groundwatch.runtime.local.servers import NatsServer
 from groundwatch.runtime.settings import NatsSettings
 from groundwatch.topology import OUTCOMES
@@ -119,19 +119,15 @@ async def measure(
                         case = {"subjects": name, "from": place, "follow": follow}
                         cases.append(_case(case, firsts, stalls))
             for name in ("live", "short"):
-                looks = {
-                    "next": partial(next_message, bus.js, OUTCOMES, *FILTERS[name], messages // 10),
-                    "last": partial(newest_message, bus.js, OUTCOMES, *FILTERS[name]),
-                }
-                for what, look in looks.items():
-                    firsts, stalls = [], []
-                    for _ in range(rounds):
-                        await asyncio.to_thread(probe.longest)
-                        began = time.perf_counter()
-                        await look()
-                        firsts.append(time.perf_counter() - began)
-                        stalls.append((await asyncio.to_thread(probe.longest))[0])
-                    cases.append(_case({"subjects": name, "look": what}, firsts, stalls))
+                look = partial(next_message, bus.js, OUTCOMES, *FILTERS[name], messages // 10)
+                firsts, stalls = [], []
+                for _ in range(rounds):
+                    await asyncio.to_thread(probe.longest)
+                    began = time.perf_counter()
+                    await look()
+                    firsts.append(time.perf_counter() - began)
+                    stalls.append((await asyncio.to_thread(probe.longest))[0])
+                cases.append(_case({"subjects": name, "look": "next"}, firsts, stalls))
     worst = max(case["stall_ms"] for case in cases)
     return {
         "messages": messages,

@@ -127,9 +127,7 @@ async def _find_in(history: History, spec: Spec, stream: str, subjects: str) -> 
     if oldest is None:
         return first, first - 1
     cut = first > SKIPPED + 1
-    newest = await history.last(stream, subjects)
-    # Where the newest one has just gone, the stream's own end is as good.
-    first, last = oldest.sequence, newest.sequence if newest is not None else last
+    first = oldest.sequence
     if spec.since and cut and spec.since < oldest.time and not spec.allow_gap:
         raise _gone(spec, f"the oldest event that is left came at {shown_moment(oldest.time)}")
     if spec.stream == RESPONSES:

@@ -35,7 +35,6 @@ from groundwatch.runtime.delivery.streams import (
     count_messages,
     follow_stream,
     last_message,
-    newest_message,
     next_message,
     one_by_one,
     position_of,
@@ -271,17 +270,8 @@ class History:
                     return
 
     async def last(self, stream: str, subject: str) -> Read | None:
-        """The last event on this subject, which may have wildcards; None where there is none. Of several
-        partitions' last ones, that which came last."""
-
-        async def of(stream: str, subject: str) -> Read | None:
-            found = await newest_message(self.js, stream, subject)
-            if found is not None or self._cold is None:
-                return found
-            return (await self._cold_last(stream, [subject])).get(subject)
-
-        found = await gather(*(of(name, filters[0]) for name, filters in self._parts(stream, [subject])))
-        return max(filter(None, found), key=lambda read: read.time, default=None)
+        """The last event on this subject; None where there is none."""
+        return (await self.last_of_each(stream, [subject]))[0]
 
     async def last_of_each(self, stream: str, subjects: Sequence[str]) -> list[Read | None]:
         """The last event on each of these subjects, together: in the archive they are looked for at once."""

@@ -78,9 +78,6 @@ NEAR = 5_000
 LOOKED = 200
 """Messages that are looked at before anything else: mostly there is one among them."""
 
-STEP = 20_000
-"""Messages that are read at once where one is looked for from behind."""
-
 _is_wide = re.compile(r"(^|\.)(\*|>)(\.|$)").search
 """Whether a subject has wildcards."""
 
@@ -570,28 +567,6 @@ async def next_message(js: JetStreamContext, stream: str, subject: str, sequence
     return None
 
 
-async def newest_message(js: JetStreamContext, stream: str, subject: str) -> Read | None:
-    """The last message on this subject, which may have wildcards."""
-    if not _is_wide(subject):
-        return await last_message(js, stream, subject)
-    info = await js.stream_info(stream)
-    # Of all subjects the server has none where the very last message was deleted.
-    if subject != ">" and not is_large(stream, info):
-        return await last_message(js, stream, subject)
-    first, last = info.state.first_seq, info.state.last_seq
-    if near := await _last_between(js, stream, subject, max(first, last - LOOKED + 1), last):
-        return near
-    part = await part_of(js, stream, info, (subject,), first, last)
-    if part.messages is not None:
-        return part.messages[-1] if part.messages else None
-    last, step = part.last, LOOKED
-    while last >= part.first:
-        if found := await _last_between(js, stream, subject, max(part.first, last - step + 1), last):
-            return found
-        last, step = last - step, STEP
-    return None
-
-
 async def count_messages(js: JetStreamContext, stream: str, subject: str) -> Count:
     """How many there are on this subject, which may have wildcards. In a large stream that is an estimate
     where they are many: counting them has everybody wait, or reads the stream."""
@@ -603,14 +578,3 @@ async def count_messages(js: JetStreamContext, stream: str, subject: str) -> Cou
         if (about := share * info.state.messages) > direct.FEW:
             return Count(round(about), exact=False)
     return Count(await pending_of(js, stream, subject))
-
-
-async def _last_between(
-    js: JetStreamContext, stream: str, subject: str, first: int, last: int
-) -> Read | None:
-    found: Read | None = None
-    reading = read_batches(js, stream, subjects=(subject,), start_sequence=first, last_sequence=last)
-    async with contextlib.aclosing(reading):
-        async for messages in reading:
-            found = messages[-1]
-    return found
