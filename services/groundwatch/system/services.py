@@ -19,6 +19,7 @@ from groundwatch.runtime.services.run import observed, running, until_told_to_st
 from groundwatch.runtime.services.service import Service
 from groundwatch.runtime.services.tasks import first_of
 from groundwatch.runtime.settings import Settings
+from groundwatch.runtime.settings.reading import with_second_judge
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.runtime.telemetry.server import telemetry_server
@@ -59,14 +60,34 @@ def make_service(
 
         more = [ReplayManager(settings), RunGauges(bus, metrics.replay), answer_index(settings)]
     if name == "annotation" and settings.second_opinion.judge:
-        from groundwatch.system.second_opinion import second_opinions
-
-        more = [second_opinions(settings, bus, metrics)]
+        more = [_second_opinions(settings, bus, metrics)]
     made = getattr(import_module(f"groundwatch.{name}.service"), f"{name.title()}Service")
     named = {"in_one_process": in_one_process} if name == "archive" else {}
     service: Service = made(settings, bus, metrics, *more, **named)
     metrics.ready.labels(name).set_function(lambda: not service.problems())
     return service
+
+
+def _second_opinions(settings: Settings, bus: Bus, metrics: Metrics) -> object:
+    """The judge of `[second_opinion]`: a verification engine that is asked outside of its stage. Raises
+    `SettingsError` where settings name no judge that can give another opinion."""
+    from groundwatch.annotation.second_opinion import SecondOpinions
+    from groundwatch.events import OpinionAsked
+    from groundwatch.verification.engines import build
+
+    chosen, protocols = with_second_judge(settings)
+    made = SecondOpinions(chosen, bus, metrics, protocols)
+    engine = build(
+        chosen.verification,
+        load_image=made.load_image,
+        on_call=made.count_request,
+        visual=chosen.visual,
+        triton=chosen.triton,
+        detector=chosen.detector,
+    )
+    stage = chosen.verification.model_copy(update={"concurrency": settings.second_opinion.concurrency})
+    made.consume(OpinionAsked, made.handle, stage, engine)
+    return made
 
 
 def answer_index(settings: Settings) -> "Index | None":

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
 import nats.errors
@@ -50,27 +50,6 @@ COUNT_SECONDS = 2.0
 """Seconds that the bucket is waited for: an event is never held up for the sake of its count."""
 
 Kind = Literal["faults", "bugs", "released"]
-
-
-class Envelope(Protocol):
-    """What a handler is told of how its event came.
-
-    `first`: nobody can have worked at it before, so that nothing of what it leads to can be there.
-    `retried`: it is a dead letter that was sent again. `origin` is the subject that it first came on, and
-    `asked` are the protocols that it is about; empty: all that the event names.
-    """
-
-    @property
-    def first(self) -> bool: ...
-
-    @property
-    def retried(self) -> bool: ...
-
-    @property
-    def origin(self) -> str: ...
-
-    @property
-    def asked(self) -> tuple[str, ...]: ...
 
 
 class InHand(NamedTuple):
@@ -183,6 +162,15 @@ class Arrived:
         if not self.answered:
             with contextlib.suppress(nats.errors.Error):
                 await self.message.nak(delay=delay)
+
+
+Envelope = Arrived | InHand
+"""What a handler is told of how its event came.
+
+`first`: nobody can have worked at it before, so that nothing of what it leads to can be there. `retried`: it
+is a dead letter that was sent again. `origin` is the subject that it first came on, and `asked` are the
+protocols that it is about; empty: all that the event names.
+"""
 
 
 class AttemptCounts:

@@ -188,7 +188,9 @@ class ImageStore:
             # The object store's other clients leave a mark where they remove an object.
             before = await self._find(sha256)
             expected = before.seq or 0 if before is not None and _is_removed(before) else 0
-            new = await self._write(sha256, _info(sha256, data, piece.rpartition(".")[2]), expected)
+            new = await self._write(
+                sha256, object_info(IMAGES_BUCKET, sha256, piece.rpartition(".")[2], data), expected
+            )
         except FAULTS as error:
             await self._drop(piece)
             raise TransientError(f"cannot store image {sha256}: {error!r}") from error
@@ -315,17 +317,21 @@ def _is_removed(found: RawStreamMsg) -> bool:
     return bool(msgspec.json.decode(found.data or b"{}").get("deleted"))
 
 
-def _info(sha256: str, data: bytes, nuid: str) -> bytes:
-    """What NATS's object store keeps of an object: its clients read it."""
+def object_info(bucket: str, name: str, nuid: str, data: bytes) -> bytes:
+    """What NATS's object store keeps of an object whose pieces are called `nuid`: its clients read it."""
     return msgspec.json.encode(
         {
-            "name": sha256,
-            "bucket": IMAGES_BUCKET,
+            "name": name,
+            "bucket": bucket,
             "nuid": nuid,
             "size": len(data),
             "chunks": -(-len(data) // PIECE_BYTES),
-            "digest": f"SHA-256={base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode()}",
+            "digest": object_digest(hashlib.sha256(data).digest()),
             "mtime": datetime.now(UTC).isoformat(),
             "options": {"max_chunk_size": PIECE_BYTES},
         }
     )
+
+
+def object_digest(sha256: bytes) -> str:
+    return f"SHA-256={base64.urlsafe_b64encode(sha256).decode()}"

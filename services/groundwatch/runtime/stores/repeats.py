@@ -25,6 +25,7 @@ from nats.js import JetStreamContext
 
 from groundwatch.errors import UNDECODED, TransientError
 from groundwatch.runtime.delivery.streams import Mark, Position, has_gone_back, read_stream
+from groundwatch.runtime.stores.images import PIECE_BYTES, object_digest, object_info
 from groundwatch.topology import ASKED, HEADER_DIGEST, REPEATS_BUCKET, RESPONSES
 
 STREAM = f"OBJ_{REPEATS_BUCKET}"
@@ -40,8 +41,6 @@ HOLD_SECONDS = 120.0
 CURRENT_SECONDS = 45.0
 """A gateway that has not looked for so long takes nothing. What it has looked up is sent within the rest of
 the hold time, or not any more: no request takes so long."""
-
-PIECE_BYTES = 128 * 1024
 
 _HALF = 32
 DIGEST_BITS = (1 << _HALF) - 1
@@ -211,7 +210,8 @@ async def write(js: JetStreamContext, name: PartName, data: bytes) -> None:
     """Write a part: it is there with the last message. Raises what NATS raises."""
     for start in range(0, len(data), PIECE_BYTES):
         await js.publish(name.pieces_subject, data[start : start + PIECE_BYTES])
-    await js.publish(name.meta_subject, _info(name, data), headers={"Nats-Rollup": "sub"})
+    info = object_info(REPEATS_BUCKET, name.text, name.nuid, data)
+    await js.publish(name.meta_subject, info, headers={"Nats-Rollup": "sub"})
 
 
 async def remove(js: JetStreamContext, name: PartName) -> None:
@@ -240,7 +240,7 @@ async def load(js: JetStreamContext, name: PartName) -> Part:
                 async for piece in reading:
                     hashing.update(piece.data)
                     written += file.write(piece.data)
-        if _digest(hashing.digest()) != digest or written != size:
+        if object_digest(hashing.digest()) != digest or written != size:
             raise LookupError(name.text)
         file.flush()
         return Part(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) if size else b"")
@@ -296,23 +296,3 @@ def digest_in(headers: Mapping[str, str]) -> str:
 
 def day_of(time: float) -> str:
     return datetime.fromtimestamp(time, UTC).date().isoformat()
-
-
-def _digest(sha256: bytes) -> str:
-    return f"SHA-256={base64.urlsafe_b64encode(sha256).decode()}"
-
-
-def _info(name: PartName, data: bytes) -> bytes:
-    """What NATS's object store keeps of an object: its clients read it."""
-    return msgspec.json.encode(
-        {
-            "name": name.text,
-            "bucket": REPEATS_BUCKET,
-            "nuid": name.nuid,
-            "size": len(data),
-            "chunks": -(-len(data) // PIECE_BYTES),
-            "digest": _digest(hashlib.sha256(data).digest()),
-            "mtime": datetime.now(UTC).isoformat(),
-            "options": {"max_chunk_size": PIECE_BYTES},
-        }
-    )
