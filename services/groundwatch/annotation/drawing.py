@@ -17,13 +17,12 @@ from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from groundwatch.errors import UNDECODED
 from groundwatch.events import LIVE, Decision, OutcomeKind, ResponseScored
 from groundwatch.keys import bare_key, in_partition
 from groundwatch.reviews.queues import Frame, Frames, Item, Items, QueueSpec
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.history import last_before
-from groundwatch.runtime.delivery.streams import Position, Read, position_of
+from groundwatch.runtime.delivery.streams import Position, decoded, position_of
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.statistics.sampling import uniform
 from groundwatch.topology import OUTCOMES, PREFIX, parse_subject
@@ -332,7 +331,7 @@ class QueueReader:
             )
             async with contextlib.aclosing(reading):
                 async for read in reading:
-                    other = _decode(read)
+                    other = decoded(_DECODER, read)
                     if other is not None and (other.run, other.protocol) != (event.run, event.protocol):
                         found.append(other)
         return found
@@ -432,15 +431,7 @@ async def outcomes_between(
                 address = parse_subject(read.subject)
                 if address is None or address.protocol not in protocols:
                     continue
-                if (event := _decode(read)) is not None:
+                if (event := decoded(_DECODER, read)) is not None:
                     found.append(event)
             if found:
                 yield found
-
-
-def _decode(read: Read) -> ResponseScored | None:
-    try:
-        return _DECODER.decode(read.data)
-    except UNDECODED as error:
-        logger.warning("annotation.outcome", subject=read.subject, error=str(error))
-        return None

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
-from groundwatch.errors import UNDECODED, TransientError, UsageError
+from groundwatch.errors import TransientError, UsageError
 from groundwatch.events import LIVE, ResponseScored
 from groundwatch.gateway.auth import Filter
 from groundwatch.keys import digest
@@ -29,7 +29,7 @@ from groundwatch.reporting.compare.compare import (
     sections,
 )
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.streams import FAULTS, Read, position_of
+from groundwatch.runtime.delivery.streams import FAULTS, Read, decoded, position_of
 from groundwatch.topology import (
     OUTCOMES,
     RESPONSES,
@@ -152,7 +152,7 @@ async def _read(bus: Bus, first: str, second: str, wanted: _Wanted, limit: int, 
     sides, unreadable = OutcomeTable(), 0
     kept: dict[str, RunOutcome] = {}
     async for read in _outcomes(bus, small, wanted):
-        event = _decoded(_SAID, read.data)
+        event = decoded(_SAID, read)
         if event is None:
             unreadable += 1
         elif wanted.matches(event):
@@ -178,7 +178,7 @@ async def _read(bus: Bus, first: str, second: str, wanted: _Wanted, limit: int, 
         if name not in kept and wanted.open:
             theirs[name.partition(".")[0]] += 1
             continue
-        event = _decoded(_SAID, read.data)
+        event = decoded(_SAID, read)
         if event is None:
             unreadable += 1
             continue
@@ -272,9 +272,8 @@ async def _units(bus: Bus, keys: set[str], runs: Iterable[str]) -> Mapping[str, 
             address = parse_subject(read.subject)
             if address is None or address.key not in keys:
                 continue
-            with contextlib.suppress(*UNDECODED):
-                images = _IMAGES.decode(read.data).images
-                found[address.key] = f"images {digest(*images)}" if images else address.key
+            if (shown := decoded(_IMAGES, read)) is not None:
+                found[address.key] = f"images {digest(*shown.images)}" if shown.images else address.key
     return found
 
 
@@ -283,7 +282,7 @@ async def _with_claims(
 ) -> ChangedResponse:
     """The same with the claims that changed, read again: texts are not held."""
     subjects = [subject_of("outcome", run, protocol, changed.key) for run in (first, second)]
-    both = [_decoded(_SCORED, read.data) async for read in _last(bus, OUTCOMES, subjects)]
+    both = [decoded(_SCORED, read) async for read in _last(bus, OUTCOMES, subjects)]
     claims = changed_claims(both[0], both[1]) if len(both) == 2 and both[0] and both[1] else ()
     return msgspec.structs.replace(changed, claims=claims)
 
@@ -294,10 +293,3 @@ def _name(subject: str) -> str:
 
 def _key(name: str) -> str:
     return name.rpartition(".")[2]
-
-
-def _decoded(decoder: msgspec.json.Decoder[T], data: bytes) -> T | None:
-    try:
-        return decoder.decode(data)
-    except UNDECODED:
-        return None

@@ -28,11 +28,10 @@ from groundwatch.gateway.live.gauges import NatsMonitor, StreamGauges
 from groundwatch.gateway.live.live import Live
 from groundwatch.gateway.refusals import Recorded, Refused, bounded
 from groundwatch.gateway.replays import Replays
-from groundwatch.keys import in_partition, response_key
+from groundwatch.keys import response_key
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.homes import places_of
+from groundwatch.runtime.delivery.homes import event_of
 from groundwatch.runtime.delivery.outcomes import limits
-from groundwatch.runtime.delivery.streams import Read
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.stores.images import ImageStore
 from groundwatch.runtime.stores.losses import LossReport, Unconfirmed
@@ -180,7 +179,7 @@ class GatewayCore:
         response = ResponseRecorded(id=name, tenant=tenant, model="", answer="")
         if self.erased.why(response) or self.known.is_same(RESPONSES, response.key, "") is not None:
             return True
-        if await _recorded(self.bus, response.key) is not None:
+        if await event_of(self.bus, RESPONSES, response.key, "recorded") is not None:
             return True
         if self.intake.is_unsure(response.key):
             raise TransientError(f"not known yet whether '{name[:64]}' is recorded: report it again")
@@ -201,7 +200,7 @@ async def look_up(bus: Bus, tenant: str, response_id: str) -> dict[str, Any] | N
     Raises `TransientError` when the streams cannot be read, or not in time.
     """
     async with bounded():
-        read = await _recorded(bus, response_key(tenant, response_id))
+        read = await event_of(bus, RESPONSES, response_key(tenant, response_id), "recorded")
         if read is None:
             return None
         response = _RECORDED.decode(read.data)
@@ -240,11 +239,3 @@ async def confirm(core: GatewayCore, caller: Caller, report: LossReport) -> tupl
     for loss, there in zip(report.unconfirmed, answers, strict=True):
         (recorded if there else lost)[loss.reason] += 1
     return msgspec.structs.replace(report, lost=dict(lost), unconfirmed=()), dict(recorded)
-
-
-async def _recorded(bus: Bus, key: str) -> Read | None:
-    for partition in await places_of(bus, key):
-        subject = subject_of("recorded", LIVE, in_partition(key, partition))
-        if (read := await bus.last_event(RESPONSES, subject)) is not None:
-            return read
-    return None

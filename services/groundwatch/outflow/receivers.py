@@ -187,7 +187,7 @@ class Receiver(ABC, Generic[E]):
             ASKED_FOR.set(events[0].key)
         answer: int | Refusal
         try:
-            answer, _ = await self._calls.persist(partial(self._told, events), RetryPolicy(self.settings))
+            answer, _ = await self._calls.persist(partial(self._tell, events), RetryPolicy(self.settings))
         except Unavailable as error:
             return [error] * len(events)
         except TransientError as error:
@@ -204,18 +204,9 @@ class Receiver(ABC, Generic[E]):
         self._count("refused", 1)
         return [InputError(f"{self._whom} refuses it: {answer.why}")]
 
-    async def _told(self, events: list[E]) -> int | Refusal | Fault:
-        """One request, within its time."""
-        began = time.perf_counter()
-        found = await self._tell(events)
-        if not isinstance(found, Fault):
-            result = CallKind.REFUSED if isinstance(found, Refusal) else CallKind.OK
-            self._on_call(result.value, time.perf_counter() - began, Usage())
-        return found
-
     async def _tell(self, events: list[E]) -> int | Refusal | Fault:
-        """Make one request; how many of these it took."""
-        settings = self.settings
+        """Make one request, within its time; how many of these it took."""
+        settings, began = self.settings, time.perf_counter()
         setting = f"outflow.receivers.{self.name}.secret"
         try:
             secret = read_secret(setting, file=settings.secret_file, env=settings.secret_env)
@@ -225,7 +216,12 @@ class Receiver(ABC, Generic[E]):
             return self._misconfigured(str(error))
         url = below(settings.url, request.path) if request.path else settings.url
         reply = await self._post(url, request)
-        return self._taken(reply, len(events)) if isinstance(reply, bytes) else reply
+        if isinstance(reply, Fault):
+            return reply
+        taken = self._taken(reply, len(events)) if isinstance(reply, bytes) else reply
+        result = CallKind.REFUSED if isinstance(taken, Refusal) else CallKind.OK
+        self._on_call(result.value, time.perf_counter() - began, Usage())
+        return taken
 
     @abstractmethod
     def _request(self, events: list[E], secret: str) -> Request:
@@ -245,17 +241,9 @@ class Receiver(ABC, Generic[E]):
         error = TransientError(f"check the settings: {why}")
         return Fault(kind=CallKind.MISCONFIGURED, error=error, away=True)
 
-    def _late(self) -> Fault:
-        error = TransientError(f"{self._whom} did not answer within {self.settings.timeout:g} s")
-        return Fault(kind=CallKind.TIMEOUT, error=error, passes=True)
-
     def _unreachable(self, why: str, *, away: bool) -> Fault:
         error = TransientError(f"{self._whom} cannot be reached ({why})")
         return Fault(kind=CallKind.UNREACHABLE, error=error, passes=True, away=away)
-
-    def _rate_limited(self, message: str, wait: float | None) -> Fault:
-        error = RateLimited(message, retry_after=wait)
-        return Fault(kind=CallKind.RATE_LIMITED, error=error, passes=True, retry_after=wait)
 
     async def _post(self, url: str, request: Request) -> bytes | Refusal | Fault:
         """The head of the reply, or what became of the request instead."""
@@ -275,7 +263,8 @@ class Receiver(ABC, Generic[E]):
         except (TimeoutError, httpx.TimeoutException) as error:
             if isinstance(error, httpx.ConnectTimeout):
                 return self._unreachable("no connection in time", away=True)
-            return self._late()
+            late = TransientError(f"{self._whom} did not answer within {self.settings.timeout:g} s")
+            return Fault(kind=CallKind.TIMEOUT, error=late, passes=True)
         except httpx.HTTPError as error:
             away = isinstance(error, httpx.ConnectError)
             return self._unreachable(f"{type(error).__name__}: {error}"[:DETAIL], away=away)
@@ -291,7 +280,8 @@ class Receiver(ABC, Generic[E]):
         message = f"{self._whom} answered {status}: {said}" if said else f"{self._whom} answered {status}"
         wait = retry_after(dict(response.headers))
         if status == 429:
-            return self._rate_limited(message, wait)
+            limited = RateLimited(message, retry_after=wait)
+            return Fault(kind=CallKind.RATE_LIMITED, error=limited, passes=True, retry_after=wait)
         if 300 <= status < 400:
             return self._misconfigured(f"{message} (redirects are not followed: give the address itself)")
         if status in OPERATORS:

@@ -7,14 +7,14 @@ from typing import Any
 
 import msgspec
 
-from groundwatch.errors import UNDECODED, MissingExtraError
+from groundwatch.errors import MissingExtraError
 from groundwatch.events import Decision, OpinionGiven, ResponseScored
 from groundwatch.protocols.people import likert
 from groundwatch.reviews.opinions import Opinions
 from groundwatch.reviews.queues import Queues, QueueSpec
 from groundwatch.runtime.delivery.bus import ENCODER, Bus
+from groundwatch.runtime.delivery.streams import decoded
 from groundwatch.runtime.stores.buckets import Bucket
-from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.statistics.agreement import Table, cohen_kappa, fleiss_kappa, krippendorff_alpha
 from groundwatch.statistics.alarm import ALL
@@ -114,6 +114,8 @@ RESAMPLES = 500
 NUMBERS = ("value", "low", "high", "n")
 """Of an interval, what metrics show."""
 
+_SCORED = msgspec.json.Decoder(ResponseScored)
+
 Verdicts = tuple[tuple[Decision, int], ...]
 """Of an outcome's claims, in their order, with a hash of the text."""
 
@@ -194,13 +196,8 @@ class AgreementReader:
         """None of an answer that is kept no longer."""
         subject = subject_of("outcome", opinion.run, opinion.protocol, opinion.key)
         found = await self._bus.history.last(OUTCOMES, subject)
-        if found is None:
-            return ()
-        try:
-            return verdicts_of(msgspec.json.decode(found.data, type=ResponseScored))
-        except UNDECODED as error:
-            logger.warning("annotation.outcome", subject=subject, error=str(error))
-            return ()
+        outcome = decoded(_SCORED, found) if found is not None else None
+        return verdicts_of(outcome) if outcome is not None else ()
 
 
 def verdicts_of(outcome: ResponseScored) -> Verdicts:

@@ -14,7 +14,7 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from groundwatch.counting import MOST_VALUES, has_more_values
-from groundwatch.errors import UNDECODED, InputError, Unavailable, UnknownName
+from groundwatch.errors import UNDECODED, InputError, UnknownName
 from groundwatch.events import (
     LIVE,
     Decision,
@@ -24,13 +24,13 @@ from groundwatch.events import (
     ResponseRecorded,
     ResponseScored,
 )
-from groundwatch.keys import in_partition, response_key
+from groundwatch.keys import response_key
 from groundwatch.protocols.people import PEOPLE, PersonsVerdict
 from groundwatch.reviews.opinions import check_opinion, opinion_on
 from groundwatch.reviews.queues import JUDGE, Items, Queues, QueueSpec, check_reviewer
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.homes import places_of
-from groundwatch.runtime.delivery.streams import FAULTS
+from groundwatch.runtime.delivery.homes import event_of
+from groundwatch.runtime.delivery.streams import decoded
 from groundwatch.topology import OUTCOMES, RESPONSES, is_token, subject_of
 
 T = TypeVar("T")
@@ -43,6 +43,9 @@ MAX_LINES = 100_000
 AT_ONCE = 16
 
 MAX_SECONDS = 1e6
+
+
+_OUTCOME = msgspec.json.Decoder(ResponseScored)
 
 
 class _Annotation(msgspec.Struct):
@@ -64,7 +67,7 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
 async def lines_of(
     bus: Bus, opinions: Iterable[OpinionGiven], form: Format
 ) -> AsyncIterator[dict[str, Any] | OpinionGiven]:
-    """What a file of this form has of these opinions, line by line. Raises `Unavailable`."""
+    """What a file of this form has of these opinions, line by line. Raises `TransientError`."""
     for one in opinions:
         if form == "faithscore":
             if (line := await _annotation(bus, one)) is not None:
@@ -193,7 +196,7 @@ async def opinions_in(
 
     What a line says of the answer itself is not taken from it: that is the outcome's, as are the queue and
     the probability the item's, into which the answer was drawn. `allowed` raises what it likes for a tenant
-    or a reviewer that is not to be touched. Raises `InputError` naming the line, `Unavailable`.
+    or a reviewer that is not to be touched. Raises `InputError` naming the line, `TransientError`.
     """
     read = await asyncio.to_thread(_read_all, content, reviewer)
     queues = {spec.name: spec for spec in await Queues(bus).list()}
@@ -218,7 +221,10 @@ async def _opinion(
         judge = said.judge if isinstance(said, OpinionGiven) else None
         if said.reviewer.startswith(JUDGE) != (judge is not None):
             raise InputError(f"'{JUDGE}' begins the names of judges, and of nobody else")
-        if (outcome := await _outcome(bus, said)) is None:
+        key = response_key(said.tenant, said.id)
+        found = await event_of(bus, OUTCOMES, key, "outcome", said.protocol)
+        outcome = decoded(_OUTCOME, found) if found is not None else None
+        if outcome is None:
             raise InputError(f"response '{said.id[:256]}' of '{said.tenant[:64]}' has no outcome")
         if isinstance(said, Said):
             opinion = opinion_of(said, outcome, time.time())
@@ -281,22 +287,5 @@ async def _annotation(bus: Bus, one: OpinionGiven) -> dict[str, Any] | None:
 
 
 async def _last(bus: Bus, stream: str, subject: str, kind: type[T]) -> T | None:
-    try:
-        found = await bus.history.last(stream, subject)
-        return None if found is None else msgspec.json.decode(found.data, type=kind)
-    except UNDECODED:
-        return None
-    except FAULTS as error:
-        raise Unavailable(f"cannot read {stream}: {error!r}") from error
-
-
-async def _outcome(bus: Bus, said: OpinionGiven | Said) -> ResponseScored | None:
-    key = response_key(said.tenant, said.id)
-    try:
-        for partition in await places_of(bus, key):
-            subject = subject_of("outcome", LIVE, said.protocol, in_partition(key, partition))
-            if (found := await _last(bus, OUTCOMES, subject, ResponseScored)) is not None:
-                return found
-    except FAULTS as error:
-        raise Unavailable(f"cannot read {OUTCOMES}: {error!r}") from error
-    return None
+    found = await bus.last_event(stream, subject)
+    return decoded(msgspec.json.Decoder(kind), found) if found is not None else None

@@ -6,13 +6,12 @@ from typing import Any
 
 import msgspec
 
-from groundwatch.errors import UNDECODED, InputError, Unavailable
+from groundwatch.errors import InputError, Unavailable
 from groundwatch.events import FactOpinion, Label, OpinionGiven, ResponseScored
 from groundwatch.keys import bare_key, in_partition, reviewer_key
 from groundwatch.reporting.sums import facts_of, fingerprint
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, Stored
-from groundwatch.runtime.delivery.streams import FAULTS, Read, last_message, position_of, read_stream
-from groundwatch.runtime.telemetry.logs import logger
+from groundwatch.runtime.delivery.streams import FAULTS, decoded, last_message, position_of, read_stream
 from groundwatch.statistics.sampling import weight
 from groundwatch.topology import OPINIONS, PREFIX, subject_of
 
@@ -94,7 +93,7 @@ class Opinions:
             )
             async with contextlib.aclosing(reading):
                 async for read in reading:
-                    if (opinion := _decode(read)) is not None:
+                    if (opinion := decoded(_DECODER, read)) is not None:
                         yield StoredOpinion(read.sequence, opinion)
                     else:
                         self.unreadable += 1
@@ -115,7 +114,7 @@ class Opinions:
     async def _last(self, subject: str) -> StoredOpinion | None:
         with _asking():
             found = await last_message(self._bus.js, OPINIONS, subject)
-        if found is None or (opinion := _decode(found)) is None:
+        if found is None or (opinion := decoded(_DECODER, found)) is None:
             return None
         return StoredOpinion(found.sequence, opinion)
 
@@ -175,14 +174,6 @@ def _same(one: OpinionGiven, other: OpinionGiven) -> bool:
     """Whether they say the same, whenever and however fast."""
     bare = {"given_at": 0.0, "seconds": 0.0, "revision": 0}
     return msgspec.structs.replace(one, **bare) == msgspec.structs.replace(other, **bare)
-
-
-def _decode(read: Read) -> OpinionGiven | None:
-    try:
-        return _DECODER.decode(read.data)
-    except UNDECODED as error:
-        logger.warning("opinion.unreadable", subject=read.subject, error=str(error))
-        return None
 
 
 @contextlib.contextmanager

@@ -27,13 +27,13 @@ from groundwatch.protocols import registry
 from groundwatch.reporting.sums import CATEGORIES, OTHER, facts_of, fingerprint
 from groundwatch.reviews.opinions import Opinions
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Stored
-from groundwatch.runtime.delivery.streams import FAULTS, read_stream
+from groundwatch.runtime.delivery.streams import FAULTS, announced_alarms
 from groundwatch.runtime.stores.buckets import Bucket
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.statistics.alarm import ALL
 from groundwatch.statistics.sampling import WeightedSums, weight
 from groundwatch.times import LAST
-from groundwatch.topology import ALARMS, QUEUES_BUCKET, run_subjects
+from groundwatch.topology import ALARMS, QUEUES_BUCKET
 
 GROUPS = 1_000
 """Models, versions and sets of judges that a frame tells apart; beyond, models go by the name `other`."""
@@ -576,16 +576,13 @@ class Queues:
         """The last alarm of this key."""
         if not key:
             raise UsageError("name the alarm whose answers are to be looked at", "alarm")
-        alarm = None
         try:
-            async for read in read_stream(self._bus.js, ALARMS, subjects=(run_subjects("alarm", "live"),)):
-                if read.subject.rpartition(".")[2] == key:
-                    alarm = msgspec.json.decode(read.data, type=AlarmRaised)
+            alarms = [alarm async for alarm in announced_alarms(self._bus.js) if alarm.key == key]
         except FAULTS as error:
             raise Unavailable(f"cannot read {ALARMS}: {error!r}") from error
-        if alarm is None:
+        if not alarms:
             raise UnknownName(f"there is no alarm '{key}'", "alarm")
-        return alarm
+        return alarms[-1]
 
 
 def check_reviewer(name: str, field: str = "reviewer") -> None:

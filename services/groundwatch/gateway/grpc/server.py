@@ -45,8 +45,7 @@ from groundwatch.gateway.intake.submissions import (
     wrong_image,
 )
 from groundwatch.gateway.live.live import Heartbeat, Missed, Shown
-from groundwatch.gateway.receivers.otlp import PROTOBUF, Receiver
-from groundwatch.gateway.receivers.otlp import weigh as weigh_request
+from groundwatch.gateway.receivers.otlp import Receiver, weigh
 from groundwatch.gateway.refusals import ANSWER_SECONDS, Recorded, Refused, one_line, refusal_of
 from groundwatch.records import Limits
 from groundwatch.runtime.delivery.bus import ENCODER, Receipt
@@ -479,17 +478,10 @@ def add_to_server(receiver: Receiver, access: Access, server: grpc.aio.Server) -
         (TRACES, traces.ExportTraceServiceRequest, _export(receiver.traces, access)),
         (LOGS, logs.ExportLogsServiceRequest, _export(receiver.logs, access)),
     ):
-        handler: Any = grpc.unary_unary_rpc_method_handler(export, form.FromString, _serialized)
+        handler: Any = grpc.unary_unary_rpc_method_handler(
+            export, form.FromString, lambda sent: sent.SerializeToString()
+        )
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {"Export": handler}),))
-
-
-def weigh_batch(data: bytes, form: Descriptor) -> int:
-    """How many bytes a request will take. Raises `InputError`, `TooLong`."""
-    return weigh_request(data, PROTOBUF, form)
-
-
-def _serialized(answer: Message) -> bytes:
-    return answer.SerializeToString()
 
 
 def _export(
@@ -544,7 +536,7 @@ class GrpcServer:
         self._server = server = grpc.aio.server(
             interceptors=[
                 admission(SERVICE, needs=NEEDS, calls=calls, limit=line, weigh=weigh_message),
-                admission(*OTLP_SERVICES, needs=EXPORT_NEEDS, calls=BATCHES, limit=batch, weigh=weigh_batch),
+                admission(*OTLP_SERVICES, needs=EXPORT_NEEDS, calls=BATCHES, limit=batch, weigh=weigh),
             ],
             options=self._options(),
             maximum_concurrent_rpcs=settings.grpc.watchers + MAX_CALLS,

@@ -220,26 +220,23 @@ class Bulk(Window):
 
         Raises `Refused`, with the summary in its details, when it did not come to its end.
         """
-        with self._core.reading():
-            return await self._read(chunks)
-
-    async def _read(self, chunks: AsyncIterator[bytes]) -> Summary:
         lines = Lines(self._bounds.line)
-        try:
-            async for chunk in chunks:
-                for number, line in lines.feed(chunk):
+        with self._core.reading():
+            try:
+                async for chunk in chunks:
+                    for number, line in lines.feed(chunk):
+                        await self._take(number, line)
+                    self._hold(lines.held + self._held)
+                for number, line in lines.finish():
                     await self._take(number, line)
-                self._hold(lines.held + self._held)
-            for number, line in lines.finish():
-                await self._take(number, line)
-        except Refused as error:
-            await self.drain()
-            if self.summary.retry_from is None:
-                self.summary.retry_from = lines.number + 1
-            error.details = msgspec.structs.asdict(self.summary)
-            raise
-        finally:
-            await self.drain()
+            except Refused as error:
+                await self.drain()
+                if self.summary.retry_from is None:
+                    self.summary.retry_from = lines.number + 1
+                error.details = msgspec.structs.asdict(self.summary)
+                raise
+            finally:
+                await self.drain()
         return self.summary
 
     async def _take(self, number: int, line: bytes | Refused) -> None:

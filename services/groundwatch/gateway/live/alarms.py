@@ -7,26 +7,24 @@ again after a restart finds its alarms announced.
 """
 
 import asyncio
-import contextlib
 import time
 from collections import deque
 from functools import partial
 from typing import Any
 
 import msgspec
-import nats.js.errors
 
 from groundwatch.errors import UNDECODED, GroundwatchError, TransientError, UsageError
-from groundwatch.events import LIVE, AlarmRaised, ResponseScored
+from groundwatch.events import AlarmRaised, ResponseScored
 from groundwatch.reporting.alarms import Alarms, AlarmsState, moment, named
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, Stored
-from groundwatch.runtime.delivery.streams import FAULTS, last_message, read_stream
+from groundwatch.runtime.delivery.streams import FAULTS, announced_alarms, decoded, last_message
 from groundwatch.runtime.services.tasks import SupervisedTask
 from groundwatch.runtime.settings import AlarmSettings
 from groundwatch.runtime.stores.buckets import Bucket
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
-from groundwatch.topology import ALARMS, ALARMS_BUCKET, run_subjects, subject_of
+from groundwatch.topology import ALARMS, ALARMS_BUCKET, subject_of
 
 LONGEST_NOTE = 2_000
 """Characters of a note."""
@@ -126,14 +124,7 @@ class AlarmPublisher(SupervisedTask):
 
     async def restore(self, state: AlarmsState) -> None:
         """Go on from there, with alarms as they were announced. Raises what NATS raises, `TransientError`."""
-        known: dict[tuple[str, str, str, float], AlarmRaised] = {}
-        try:
-            async for read in read_stream(self._bus.js, ALARMS, subjects=[run_subjects("alarm", LIVE)]):
-                with contextlib.suppress(*UNDECODED):
-                    alarm = _DECODER.decode(read.data)
-                    known[named(alarm)] = alarm
-        except nats.js.errors.NotFoundError:
-            pass
+        known = {named(alarm): alarm async for alarm in announced_alarms(self._bus.js)}
         self.alarms = self._new_alarms()
         self.alarms.restore(state, known)
         for model, protocol in self.alarms.models():
@@ -225,11 +216,7 @@ class AlarmPublisher(SupervisedTask):
         read = await last_message(self._bus.js, ALARMS, subject)
         if read is None:
             return 0, None
-        try:
-            return read.sequence, _DECODER.decode(read.data)
-        except UNDECODED as error:
-            logger.warning("alarm.unreadable", subject=subject, error=str(error))
-            return read.sequence, None
+        return read.sequence, decoded(_DECODER, read)
 
 
 def _log(alarm: AlarmRaised, event: str, **told: Any) -> None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from groundwatch.errors import UNDECODED, GroundwatchError
+from groundwatch.errors import GroundwatchError
 from groundwatch.events import LIVE, ResponseScored
 from groundwatch.gateway.auth import Filter
 from groundwatch.gateway.budgets.budgets import Budgets
@@ -26,7 +26,7 @@ from groundwatch.reporting.trends import VersionReport
 from groundwatch.reviews.corrected import read_corrected
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.history import History, last_before, merged
-from groundwatch.runtime.delivery.streams import FAULTS, Batch, Read, position_of
+from groundwatch.runtime.delivery.streams import FAULTS, Batch, Read, decoded, position_of
 from groundwatch.runtime.services.tasks import SupervisedTask
 from groundwatch.runtime.stores.tombstones import Erased
 from groundwatch.runtime.telemetry.logs import logger
@@ -318,7 +318,7 @@ class Live:
                         start_sequence=seen.get(partition, 0) + 1,
                         last_sequence=last,
                     ):
-                        event = _decode(read)
+                        event = decoded(_DECODER, read)
                         if event is not None and wanted.matches(event):
                             yield Shown(self._place(read), event, read.data)
                         seen[partition] = read.sequence
@@ -455,8 +455,8 @@ class Live:
             self._show_from_now()
         async for partition, batch in self._follow(self._shown):
             for read in batch.messages:
-                if read.sequence > self._shown.get(partition, 0) and (event := _decode(read)) is not None:
-                    self._show(read, event)
+                if read.sequence > self._shown.get(partition, 0):
+                    self._show(read, decoded(_DECODER, read))
         # It is another stream: the counting finds that too, and begins anew.
         await asyncio.get_running_loop().create_future()
 
@@ -497,7 +497,7 @@ class Live:
 
     def _take(self, board: Board, read: Read, within: Mapping[int, int]) -> None:
         """An outcome for each who has not had it; `within` the board is what came up to these sequences."""
-        event = _decode(read)
+        event = decoded(_DECODER, read)
         partition = partition_of_subject(read.subject)
         if read.sequence > within.get(partition, 0):
             board.add(read.sequence, read.subject, event)
@@ -529,11 +529,3 @@ class Live:
 def _raise_to(sequences: dict[int, int], others: Mapping[int, int]) -> None:
     for partition, sequence in others.items():
         sequences[partition] = max(sequence, sequences.get(partition, 0))
-
-
-def _decode(read: Read) -> ResponseScored | None:
-    try:
-        return _DECODER.decode(read.data)
-    except UNDECODED as error:
-        logger.warning("gateway.outcome", subject=read.subject, error=str(error))
-        return None

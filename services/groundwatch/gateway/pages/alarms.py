@@ -5,12 +5,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
-import nats.js.errors
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from groundwatch.errors import UNDECODED, GroundwatchError
-from groundwatch.events import LIVE, AlarmRaised, Decision, OutcomeKind, ResponseScored
+from groundwatch.errors import GroundwatchError
+from groundwatch.events import AlarmRaised, Decision, OutcomeKind, ResponseScored
 from groundwatch.gateway.auth import Need
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.requests import Route, caller_of, form_of, is_json, json
@@ -25,11 +24,11 @@ from groundwatch.reporting.sums import facts_of
 from groundwatch.reporting.trends import merged_trend
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.history import last_before
-from groundwatch.runtime.delivery.streams import FAULTS, Read, read_stream
+from groundwatch.runtime.delivery.streams import FAULTS, Read, announced_alarms, decoded
 from groundwatch.statistics.alarm import ALL
 from groundwatch.statistics.intervals import Interval
 from groundwatch.statistics.sampling import WeightedSums, weight, weighted_rate
-from groundwatch.topology import ALARMS, OUTCOMES, run_subjects, subject_of
+from groundwatch.topology import OUTCOMES, run_subjects, subject_of
 from groundwatch.topology.partitions import partition_of_subject, stream_in, subjects_in
 
 READ = 1_500
@@ -109,11 +108,8 @@ async def read_around(
         )
         async with contextlib.aclosing(reading):
             async for read in reading:
-                try:
-                    event = _SCORED.decode(read.data)
-                except UNDECODED:
-                    continue
-                if event.model != alarm.model:
+                event = decoded(_SCORED, read)
+                if event is None or event.model != alarm.model:
                     continue
                 if event.recorded_at < alarm.since:
                     before.append(event)
@@ -322,15 +318,10 @@ class AlarmPages:
     async def _announced(self, key: str) -> list[Raised]:
         """Alarms of this kind as they stand in their stream, whose end is not known."""
         found = []
-        try:
-            async for read in read_stream(self._core.bus.js, ALARMS, subjects=[run_subjects("alarm", LIVE)]):
-                if read.subject.endswith(f".{key}"):
-                    try:
-                        found.append(Raised(alarm=_DECODER.decode(read.data)))
-                    except UNDECODED:
-                        continue
-        except (nats.js.errors.NotFoundError, *FAULTS):
-            return found
+        with contextlib.suppress(*FAULTS):
+            async for alarm in announced_alarms(self._core.bus.js):
+                if alarm.key == key:
+                    found.append(Raised(alarm=alarm))
         return found
 
 

@@ -51,12 +51,7 @@ class HealthPage:
         route = self._pages.route
         return [
             route("/health", self.page, Need("viewer", "the state of everything", page=True)),
-            route(
-                "/health/dead/{number}/retry",
-                self.retry,
-                Need("operator", "the dead letters"),
-                methods=["POST"],
-            ),
+            route("/health/dead/{number}/retry", self.retry, RETRY, methods=["POST"]),
         ]
 
     async def page(self, request: Request) -> Response:

@@ -402,61 +402,55 @@ class Joiner(SupervisedTask):
         Raises `TransientError` and what NATS raises.
         """
         async with self._turns:
-            return await self._join(family, key, parts)
-
-    async def _join(self, family: Family, key: str, parts: Iterable[str]) -> Recorded | Refused | None:
-        call = self._halves.calls.get((family.source, key)) or Call(family.source, key, "")
-        reads: dict[str, Read] = {}
-        for part in parts:
-            read = await self._halves.get(family.source, key, part)
-            if read is None:
-                self._halves.forget(call, part)
+            call = self._halves.calls.get((family.source, key)) or Call(family.source, key, "")
+            reads: dict[str, Read] = {}
+            for part in parts:
+                read = await self._halves.get(family.source, key, part)
+                if read is None:
+                    self._halves.forget(call, part)
+                    return None
+                reads[part] = read
+            if not reads:
                 return None
-            reads[part] = read
-        if not reads:
-            return None
-        try:
-            head = head_of(next(iter(reads.values())))
-        except UNDECODED:
-            head = Head(call.tenant or "default", key)
-        logged = await self._read(family, call, head, {part: body_of(read) for part, read in reads.items()})
-        if logged is None:
-            return None
-        caller = Caller(only=head.tenant)
-        try:
-            ended = await family.record(logged, caller, head.id)
-        except (TransientError, *FAULTS):
-            raise
-        except Exception as error:
-            logger.error("gateway.bug", key=key, error=repr(error), exc_info=True)
-            broken = Unreadable("unreadable", f"it cannot be recorded ({error!r})", head.id)
-            ended = await family.record(broken, caller, head.id)
-        if isinstance(ended, Refused) and ended.passing:
+            try:
+                head = head_of(next(iter(reads.values())))
+            except UNDECODED:
+                head = Head(call.tenant or "default", key)
+            ended = await self._record(family, call, head, reads)
+            if ended is None or (isinstance(ended, Refused) and ended.passing):
+                return ended
+            if family.remembered:
+                await self._halves.put(family.source, Half(key=key, part=ENDED, head=head))
+            await self._halves.remove(call, reads, [read.sequence for read in reads.values()])
             return ended
-        if family.remembered:
-            await self._halves.put(family.source, Half(key=key, part=ENDED, head=head))
-        await self._halves.remove(call, reads, [read.sequence for read in reads.values()])
-        return ended
 
-    async def _read(
-        self, family: Family, call: Call, head: Head, bodies: Mapping[str, bytes]
-    ) -> Conversation | Unreadable | None:
-        """The call that halves are of; None where that takes too long and is to be tried once more."""
+    async def _record(
+        self, family: Family, call: Call, head: Head, reads: Mapping[str, Read]
+    ) -> Recorded | Refused | None:
+        """Record the call that halves are of, as one that cannot be read where that is so; None where reading
+        takes too long and is to be tried once more."""
+        caller = Caller(only=head.tenant)
+        bodies = {part: body_of(read) for part, read in reads.items()}
         try:
-            async with asyncio.timeout(READ_SECONDS):
-                return await asyncio.to_thread(family.read, head, bodies)
-        except TimeoutError:
-            call.tries += 1
-            call.again = time.time() + call.tries * AGAIN_SECONDS
-            logger.warning("gateway.joining", key=call.key, tenant=head.tenant, tries=call.tries)
-            if call.tries < TRIES:
-                return None
-            message = f"{TRIES} times its halves could not be read within {READ_SECONDS:g} s"
-            return Unreadable("unreadable", message, head.id)
+            async with asyncio.timeout(READ_SECONDS) as reading:
+                logged = await asyncio.to_thread(family.read, head, bodies)
+                reading.reschedule(None)
+                return await family.record(logged, caller, head.id)
         except Exception as error:
-            # Else these would keep all others from being joined, for ever.
-            logger.error("gateway.bug", key=call.key, error=repr(error), exc_info=True)
-            return Unreadable("unreadable", f"its halves cannot be read ({error!r})", head.id)
+            if not reading.expired() and isinstance(error, (TransientError, *FAULTS)):
+                raise
+            why = f"it cannot be read and recorded ({error!r})"
+            if not reading.expired():
+                # Else these would keep all others from being joined, for ever.
+                logger.error("gateway.bug", key=call.key, error=repr(error), exc_info=True)
+            else:
+                call.tries += 1
+                call.again = time.time() + call.tries * AGAIN_SECONDS
+                logger.warning("gateway.joining", key=call.key, tenant=head.tenant, tries=call.tries)
+                if call.tries < TRIES:
+                    return None
+                why = f"{TRIES} times its halves could not be read within {READ_SECONDS:g} s"
+        return await family.record(Unreadable("unreadable", why, head.id), caller, head.id)
 
     async def _watch(self) -> None:
         self._since = time.time()

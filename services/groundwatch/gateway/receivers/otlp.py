@@ -95,7 +95,7 @@ def decompressed(body: bytes, limit: int) -> bytes:
     return b"".join(pieces)
 
 
-def weigh(body: bytes, media_type: str, form: Descriptor) -> int:
+def weigh(body: bytes, form: Descriptor, media_type: str = PROTOBUF) -> int:
     """How many bytes the request in a body will take.
 
     Raises `InputError` for what is none, `TooLong` for one that holds too much.
@@ -523,7 +523,7 @@ class OtlpRoutes:
         try:
             body = await self._body(request)
             caller = caller_of(request)
-            size = await self._reading.run(caller.sender, weigh, body, kind, form.DESCRIPTOR)
+            size = await self._reading.run(caller.sender, weigh, body, form.DESCRIPTOR, kind)
             share_of(request).hold(size)
             said = await self._reading.run(caller.sender, read_request, body, kind, form)
             del body

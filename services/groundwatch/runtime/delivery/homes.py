@@ -24,7 +24,7 @@ from groundwatch.events import LIVE
 from groundwatch.keys import home_of, in_partition
 from groundwatch.protocols.base import Stage
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.streams import FAULTS, own_metadata
+from groundwatch.runtime.delivery.streams import FAULTS, Read, own_metadata
 from groundwatch.topology import ASKED, RESPONSES, subject_of
 
 METADATA = "groundwatch-partitions"
@@ -66,6 +66,15 @@ class Partitions(msgspec.Struct, frozen=True):
 async def places_of(bus: Bus, key: str) -> tuple[int, ...]:
     """The partitions that a response may be in, most likely first. Raises `Unavailable`."""
     return (await _look(bus)).places(key) if bus.partitions > 1 else (0,)
+
+
+async def event_of(bus: Bus, stream: str, key: str, kind: str, *names: str) -> Read | None:
+    """What a stream has of a response of live traffic, wherever that is. Raises `TransientError`."""
+    for partition in await places_of(bus, key):
+        subject = subject_of(kind, LIVE, *names, in_partition(key, partition))
+        if (read := await bus.last_event(stream, subject)) is not None:
+            return read
+    return None
 
 
 async def _look(bus: Bus) -> Partitions:

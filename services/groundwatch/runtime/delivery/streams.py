@@ -16,7 +16,7 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import partial
-from typing import TypedDict, Unpack
+from typing import TypedDict, TypeVar, Unpack
 
 import msgspec
 import nats.errors
@@ -33,7 +33,8 @@ from nats.js.api import (
     StreamInfo,
 )
 
-from groundwatch.errors import TransientError
+from groundwatch.errors import UNDECODED, TransientError
+from groundwatch.events import LIVE, AlarmRaised
 from groundwatch.runtime.delivery import direct
 from groundwatch.runtime.delivery.direct import (
     MOST,
@@ -52,6 +53,7 @@ from groundwatch.runtime.delivery.direct import (
 )
 from groundwatch.runtime.services.tasks import until_set
 from groundwatch.runtime.telemetry.logs import logger
+from groundwatch.topology import ALARMS, run_subjects
 
 __all__ = [
     "FAULTS",
@@ -189,6 +191,28 @@ async def label(js: JetStreamContext, stream: str, created: int) -> None:
     """Write down when the stream was created, so that a restored one says so too. Raises what NATS raises."""
     config = (await js.stream_info(stream)).config
     await js.update_stream(config.evolve(metadata=own_metadata(config) | {LABEL: str(created)}))
+
+
+T = TypeVar("T")
+
+_ALARM = msgspec.json.Decoder(AlarmRaised)
+
+
+def decoded(decoder: msgspec.json.Decoder[T], read: Read) -> T | None:
+    """The event of a message; None of one that cannot be read, which the log tells."""
+    try:
+        return decoder.decode(read.data)
+    except UNDECODED as error:
+        logger.warning("stream.unreadable", subject=read.subject, error=str(error))
+        return None
+
+
+async def announced_alarms(js: JetStreamContext) -> AsyncGenerator[AlarmRaised]:
+    """Alarms of live traffic, the oldest first; none where there is no such stream."""
+    with contextlib.suppress(nats.js.errors.NotFoundError):
+        async for read in read_stream(js, ALARMS, subjects=[run_subjects("alarm", LIVE)]):
+            if (alarm := decoded(_ALARM, read)) is not None:
+                yield alarm
 
 
 async def last_message(js: JetStreamContext, stream: str, subject: str) -> Read | None:
