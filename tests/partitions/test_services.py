@@ -28,8 +28,8 @@ from tests.support.receivers import HttpTarget, attributes_of, listening
 
 from groundwatch.errors import GroundwatchError, InputError
 from groundwatch.events import ClaimsExtracted
-from groundwatch.gateway.budgets import rules
-from groundwatch.gateway.budgets.rules import Budget, Spent
+from groundwatch.gateway import budgets
+from groundwatch.gateway.budgets import Budget, Spent
 from groundwatch.keys import home_of, response_key
 from groundwatch.ledger.ledger import audit
 from groundwatch.runtime.delivery import provisioning
@@ -103,7 +103,7 @@ async def test_budgets_count_each_outcome_of_each_partition_once(tmp_path: Path)
         whole_system(settings(2), tmp_path) as system,
         httpx.AsyncClient(base_url=system.gateway_url) as client,
     ):
-        await rules.put(system.bus.js, "b", Budget(tokens_per_day=10**9), 2)
+        await budgets.put(system.bus.js, "b", Budget(tokens_per_day=10**9), 2)
         assert {await send(client, name) for name in NAMES} == {"recorded"}
         await until(lambda: all_judged(system, len(NAMES)))
     # A gateway that begins again goes on where each partition was.
@@ -119,9 +119,9 @@ async def test_budgets_count_each_outcome_of_each_partition_once(tmp_path: Path)
 
         await until(counted)
         assert await judged(bucket) == wanted
-        (row,) = await rules.in_use(system.bus.js)
+        (row,) = await budgets.in_use(system.bus.js)
         assert row.name == "b"
-        await rules.remove(system.bus.js, "b", 2)
+        await budgets.remove(system.bus.js, "b", 2)
         with pytest.raises(NoKeysError):
             await bucket.keys()
 

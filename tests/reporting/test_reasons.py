@@ -9,7 +9,7 @@ from typing import get_args
 
 from groundwatch.conversations.conversation import REASONS as LEFT_OUT
 from groundwatch.events import DEAD_LETTER, UNDECODABLE
-from groundwatch.gateway.budgets.budgets import OVER_BUDGET, SAMPLED_OUT
+from groundwatch.gateway.budgets import OVER_BUDGET, SAMPLED_OUT
 from groundwatch.gateway.intake.logged import NOT_LOST, SETTLED
 from groundwatch.gateway.refusals import STATUS, Reason
 from groundwatch.models.asking import CallKind

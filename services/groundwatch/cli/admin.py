@@ -12,8 +12,8 @@ from groundwatch.archive.place import SWITCHED_OFF
 from groundwatch.cli.messages import complain, print_json, say
 from groundwatch.cli.options import JsonOption, ModelsOption, OnServer
 from groundwatch.errors import SettingsError, UsageError
-from groundwatch.gateway.budgets import rules
-from groundwatch.gateway.budgets.rules import Budget, BudgetUse
+from groundwatch.gateway import budgets
+from groundwatch.gateway.budgets import Budget, BudgetUse
 from groundwatch.models.repository import write_repository
 from groundwatch.protocols import registry
 from groundwatch.runtime.delivery.provisioning import provision
@@ -196,7 +196,7 @@ def show_settings(file: FileArgument = None, as_json: JsonOption = False) -> Non
 
 def list_budgets(settings: OnServer, as_json: JsonOption = False) -> None:
     """List the budgets, each with what is used of it today."""
-    told = on_bus(settings, lambda bus: rules.in_use(bus.js), "budget")
+    told = on_bus(settings, lambda bus: budgets.in_use(bus.js), "budget")
     if as_json:
         print_json({"budgets": [_plain(one) for one in told]})
         return
@@ -250,7 +250,7 @@ def _budget(
         rate=rate,
         salt=salt,
     )
-    rules.check(name, wanted)
+    budgets.check(name, wanted)
     return name, wanted
 
 
@@ -259,7 +259,7 @@ def set_budget(
 ) -> None:
     """Set a budget, or replace the one of this name; every gateway keeps to it within a second."""
     name, wanted = budget
-    new = on_bus(settings, lambda bus: rules.put(bus.js, name, wanted, bus.partitions), "budget")
+    new = on_bus(settings, lambda bus: budgets.put(bus.js, name, wanted, bus.partitions), "budget")
     if as_json:
         print_json({"name": name, "new": new, **msgspec.to_builtins(wanted)})
     else:
@@ -272,7 +272,7 @@ def remove_budget(
     as_json: JsonOption = False,
 ) -> None:
     """Remove a budget: what it was about is judged as the settings say."""
-    on_bus(settings, lambda bus: rules.remove(bus.js, name, bus.partitions), "budget")
+    on_bus(settings, lambda bus: budgets.remove(bus.js, name, bus.partitions), "budget")
     print_json({"name": name, "removed": True}) if as_json else say(f"budget {name} removed")
 
 

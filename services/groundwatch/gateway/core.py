@@ -14,7 +14,7 @@ from groundwatch.errors import TransientError
 from groundwatch.events import LIVE, ResponseRecorded, ResponseScored
 from groundwatch.gateway.answers import AnswerSearch, Index
 from groundwatch.gateway.auth import Access, Caller
-from groundwatch.gateway.budgets.budgets import Budgets
+from groundwatch.gateway.budgets import Budgets
 from groundwatch.gateway.http.requests import Held, Reading
 from groundwatch.gateway.intake.admission import Admission, Backlog
 from groundwatch.gateway.intake.intake import Intake

@@ -34,7 +34,7 @@ from tests.support.llm_server import LlmServer, picture
 from tests.support.llm_server import running as llm_server
 
 from groundwatch.demo.shared import settled
-from groundwatch.gateway.budgets.rules import Budget, put
+from groundwatch.gateway.budgets import Budget, put
 from groundwatch.ledger.ledger import AuditMetrics, audit
 from groundwatch.models.settings import ChatSettings
 from groundwatch.probing import suites

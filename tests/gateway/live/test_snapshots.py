@@ -15,8 +15,8 @@ from tests.runtime.conftest import eventually
 from tests.support.cooling import cool
 
 from groundwatch.events import OutcomeKind, Usage
-from groundwatch.gateway.budgets import rules
-from groundwatch.gateway.budgets.rules import Budget
+from groundwatch.gateway import budgets
+from groundwatch.gateway.budgets import Budget
 from groundwatch.gateway.live import board, live
 from groundwatch.gateway.live.board import Snapshots
 from groundwatch.runtime.delivery.provisioning import provision
@@ -335,7 +335,7 @@ async def test_without_the_bucket_it_counts_and_says_so(gateway_factory, publish
 
 
 async def test_budgets_are_charged_once_over_a_snapshot(gateway_factory, publish, bus):
-    await rules.put(bus.js, "all", Budget(tokens_per_day=10_000))
+    await budgets.put(bus.js, "all", Budget(tokens_per_day=10_000))
     first = await gateway_factory()
     now = time.time()
     await publish("a", usage=Usage(input_tokens=70), scored_at=now)

@@ -6,8 +6,8 @@ import pytest
 from playwright.async_api import expect
 from tests.support.pages import address, check_page, open_page
 
-from groundwatch.gateway.budgets import rules
-from groundwatch.gateway.budgets.rules import Budget
+from groundwatch.gateway import budgets
+from groundwatch.gateway.budgets import Budget
 from groundwatch.gateway.pages.health import newest_letters
 from groundwatch.ledger.ledger import audit
 from groundwatch.runtime.delivery.bus import Outgoing
@@ -37,7 +37,7 @@ async def letters(bus, clean_streams):
 @pytest.mark.slow
 async def test_it_fits_every_screen_and_has_no_serious_fault(browser, gateway, bus, letters):
     await bury(bus, 9, HOSTILE[:800])
-    await rules.put(bus.js, "acme", Budget(tenant="acme", responses_per_minute=60, cost_per_day=5.0))
+    await budgets.put(bus.js, "acme", Budget(tenant="acme", responses_per_minute=60, cost_per_day=5.0))
     await put_report(bus, "", LossReport(sender="<b>app</b>", process="p1", sequence=1, lost={"full": 12}))
     await gateway.post(b"{")
     await audit(bus.js)

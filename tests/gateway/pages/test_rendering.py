@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from groundwatch.gateway.pages import rendering, showing
+from groundwatch.gateway.pages import rendering
 from groundwatch.statistics.intervals import Interval
 
 
 @pytest.mark.parametrize(
     ("shown", "expected"),
     [
-        (showing.percent(0.1144), "11.4\u202f%"),
-        (showing.percent(None), "–"),
-        (showing.bounds(Interval(0.11, 0.1032, 0.1249, 9)), "10.3–12.5\u202f%"),
-        (showing.limits(Interval(0.1, -0.041, 0.314, 9)), "−0.04 to 0.31"),
-        (showing.whole(1234567), "1,234,567"),
-        (showing.dollars(0.00123), "$0.0012"),
-        (showing.dollars(12.5), "$12.50"),
-        (showing.duration(183_900), "2\u202fd 3\u202fh"),
-        (showing.size(1_234_000), "1.2\u202fMB"),
-        (showing.size(12), "12\u202fB"),
+        (rendering.percent(0.1144), "11.4\u202f%"),
+        (rendering.percent(None), "–"),
+        (rendering.bounds(Interval(0.11, 0.1032, 0.1249, 9)), "10.3–12.5\u202f%"),
+        (rendering.limits(Interval(0.1, -0.041, 0.314, 9)), "−0.04 to 0.31"),
+        (rendering.whole(1234567), "1,234,567"),
+        (rendering.dollars(0.00123), "$0.0012"),
+        (rendering.dollars(12.5), "$12.50"),
+        (rendering.duration(183_900), "2\u202fd 3\u202fh"),
+        (rendering.size(1_234_000), "1.2\u202fMB"),
+        (rendering.size(12), "12\u202fB"),
         (rendering.address("/answers", model="a b&c", verdict="", run=None), "/answers?model=a+b%26c"),
     ],
 )
@@ -29,23 +29,23 @@ def test_numbers_are_shown_as_people_write_them(shown, expected):
 
 
 def test_a_moment_is_in_utc_and_readable_by_machines():
-    assert showing.moment(1_700_000_000.0) == (
+    assert rendering.moment(1_700_000_000.0) == (
         '<time datetime="2023-11-14T22:13:20Z" title="2023-11-14T22:13:20Z">14 Nov 2023, 22:13 UTC</time>'
     )
-    assert showing.moment(float("inf")).startswith('<time datetime="9999-12-31')
+    assert rendering.moment(float("inf")).startswith('<time datetime="9999-12-31')
 
 
 def test_texts_of_others_stay_texts():
-    shown = showing.isolated("<script>\x1b[31m\u202eevil\n\x00")
+    shown = rendering.isolated("<script>\x1b[31m\u202eevil\n\x00")
     assert shown == "<bdi>&lt;script&gt;␛[31m\u202eevil ␀</bdi>"
-    assert "\ud800" not in showing.cut("\ud800")
+    assert "\ud800" not in rendering.cut("\ud800")
 
 
 def test_a_long_text_is_cut_and_never_endless():
-    shown = showing.cut("x" * 1_000_000)
-    assert len(shown) < 1.1 * showing.MOST
+    shown = rendering.cut("x" * 1_000_000)
+    assert len(shown) < 1.1 * rendering.MOST
     assert "<details>" in shown and "900,000 more characters" in shown
-    assert len(showing.isolated("y" * 1_000_000)) < 2_000
+    assert len(rendering.isolated("y" * 1_000_000)) < 2_000
 
 
 async def test_files_are_kept_under_their_digest_alone(gateway):

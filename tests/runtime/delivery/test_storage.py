@@ -13,7 +13,7 @@ from tests.runtime.conftest import eventually
 
 from groundwatch.errors import NotStored, TransientError
 from groundwatch.events import ResponseRecorded
-from groundwatch.gateway.budgets.budgets import Budgets
+from groundwatch.gateway.budgets import Budgets
 from groundwatch.gateway.intake.intake import Intake
 from groundwatch.gateway.intake.known_ids import KnownIds
 from groundwatch.gateway.intake.submissions import Submission

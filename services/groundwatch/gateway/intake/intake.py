@@ -18,7 +18,7 @@ import nats.js.errors
 from groundwatch.conversations.conversation import SPAN_TAG, TRACE_TAG
 from groundwatch.errors import InputError, NotStored, TransientError, Unacknowledged
 from groundwatch.events import LIVE, QuestionAsked, ResponseRecorded, Strategy
-from groundwatch.gateway.budgets.budgets import OVER_BUDGET, Budgets, Decided, Held, decide
+from groundwatch.gateway.budgets import OVER_BUDGET, Budgets, Decided, Held, decide
 from groundwatch.gateway.fetching import Fetcher
 from groundwatch.gateway.intake.known_ids import KnownIds
 from groundwatch.gateway.intake.logged import LeftOut

@@ -17,7 +17,7 @@ import msgspec
 from groundwatch.errors import GroundwatchError
 from groundwatch.events import LIVE, ResponseScored
 from groundwatch.gateway.auth import Filter
-from groundwatch.gateway.budgets.budgets import Budgets
+from groundwatch.gateway.budgets import Budgets
 from groundwatch.gateway.live.alarms import AlarmPublisher
 from groundwatch.gateway.live.board import Board, BoardState, Snapshots, State, packed
 from groundwatch.reporting.alarms import Raised

@@ -15,8 +15,7 @@ from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.requests import Route, caller_of, form_of, is_json, json
 from groundwatch.gateway.live.alarms import Acknowledgements, key_of
 from groundwatch.gateway.live.corrections import CorrectedRates
-from groundwatch.gateway.pages.rendering import Pages, address
-from groundwatch.gateway.pages.showing import decimal, percent, scale_top, whole
+from groundwatch.gateway.pages.rendering import Pages, address, decimal, percent, scale_top, whole
 from groundwatch.gateway.refusals import Refused
 from groundwatch.keys import response_key
 from groundwatch.reporting.alarms import Raised

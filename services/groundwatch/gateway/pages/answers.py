@@ -39,9 +39,8 @@ from groundwatch.gateway.answers import Answer, AnswerPage, ErasedAnswer, find_a
 from groundwatch.gateway.auth import VIEW, VIEW_PAGE, Caller
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.requests import Route, caller_of, is_json, json
-from groundwatch.gateway.pages.rendering import Pages, address, answer_address
-from groundwatch.gateway.pages.showing import MOST as MOST_CHARACTERS
-from groundwatch.gateway.pages.showing import visible
+from groundwatch.gateway.pages.rendering import MOST as MOST_CHARACTERS
+from groundwatch.gateway.pages.rendering import Pages, address, answer_address, visible
 from groundwatch.gateway.refusals import Refused
 from groundwatch.protocols.base import Stage
 from groundwatch.protocols.triplets import SceneGraph, blamed, triplet_of

@@ -11,7 +11,7 @@ from starlette.responses import RedirectResponse, Response
 
 from groundwatch.errors import GroundwatchError, UsageError
 from groundwatch.gateway.auth import Need
-from groundwatch.gateway.budgets import rules
+from groundwatch.gateway.budgets import in_use
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.requests import Route
 from groundwatch.gateway.pages.rendering import Pages
@@ -69,7 +69,7 @@ class HealthPage:
             read("dead", newest_letters(bus)),
             read("ledger", read_summary(bus.js)),
             read("losses", losses_by_sender(bus.js)),
-            read("budgets", rules.in_use(bus.js)),
+            read("budgets", in_use(bus.js)),
         )
         part = request.query_params.get("part") == "health"
         return self._pages.render(

@@ -10,8 +10,7 @@ from groundwatch.gateway.auth import Need
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.requests import Route, is_json, json
 from groundwatch.gateway.live.corrections import CorrectedRates
-from groundwatch.gateway.pages.rendering import Pages
-from groundwatch.gateway.pages.showing import scale_top
+from groundwatch.gateway.pages.rendering import Pages, scale_top
 from groundwatch.keys import digest
 from groundwatch.reporting.alarms import Raised
 from groundwatch.reporting.render import beside_rate

@@ -15,8 +15,7 @@ from groundwatch.gateway.auth import OPERATE, VIEW, Caller, Filter, Need
 from groundwatch.gateway.comparing import LIMIT, compare
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.requests import Route, caller_of, is_json, json, json_of
-from groundwatch.gateway.pages.rendering import Pages
-from groundwatch.gateway.pages.showing import scale_top
+from groundwatch.gateway.pages.rendering import Pages, scale_top
 from groundwatch.gateway.refusals import Refused
 from groundwatch.gateway.replays import Replay, Replays, Wanted
 from groundwatch.reporting.compare.compare import Comparison

@@ -148,7 +148,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     status: str = "waiting"
 
 
-class Exchanges:
+class CloudEventRoutes:
     """Takes requests and responses; says which of them never had the other."""
 
     def __init__(self, core: GatewayCore, joiner: Joiner) -> None:
@@ -169,7 +169,41 @@ class Exchanges:
         )
         core.telling.append(self._notes)
 
-    async def take(self, event: Event, caller: Caller, tenant: str) -> Recorded | Waiting | Refused:
+    def routes(self) -> list[Route]:
+        return [Route("/v1/cloudevents", self.post_events, SEND, methods=["POST"])]
+
+    async def post_events(self, request: Request) -> Response:
+        """Take one event, or a batch. 200 and not 202, which KServe's logger takes for an error."""
+        check_encoding(request)
+        kind = media_type(request)
+        with self._counting():
+            body = await body_of(request, self._core.settings.logged_calls.max_batch)
+            events = read_events(kind, request.headers, body)
+        caller, tenant = caller_of(request), request.query_params.get("tenant", "")
+        results: list[Any] = []
+        for read in events:
+            try:
+                with self._counting():
+                    event = read()
+                    result = await self._take(event, caller, tenant)
+            except Refused as error:
+                result = error.but()
+            if isinstance(result, Refused) and kind != BATCH:
+                raise result.but()
+            results.append(result.told() | {"status": "refused"} if isinstance(result, Refused) else result)
+        return json(results if kind == BATCH else results[0])
+
+    @contextlib.contextmanager
+    def _counting(self) -> Iterator[None]:
+        """Counts the refusal that the block raises."""
+        try:
+            with self._core.intake.counting():
+                yield
+        except Refused:
+            self._core.logged.count("kserve", "refused")
+            raise
+
+    async def _take(self, event: Event, caller: Caller, tenant: str) -> Recorded | Waiting | Refused:
         """Keep a half, and record the call if the other one is there. Raises `Refused` for a half that is not
         kept; what is returned has been counted."""
         owner = caller.owner(tenant, event.id) or "default"
@@ -243,43 +277,3 @@ def _read(head: Head, bodies: Mapping[str, bytes]) -> Conversation | Unreadable:
     if isinstance(call, Unreadable):
         return call
     return msgspec.structs.replace(call, tags=head.tags | call.tags, library="kserve")
-
-
-class CloudEventRoutes:
-    def __init__(self, core: GatewayCore, joiner: Joiner) -> None:
-        self._core = core
-        self._exchanges = Exchanges(core, joiner)
-
-    def routes(self) -> list[Route]:
-        return [Route("/v1/cloudevents", self.post_events, SEND, methods=["POST"])]
-
-    async def post_events(self, request: Request) -> Response:
-        """Take one event, or a batch. 200 and not 202, which KServe's logger takes for an error."""
-        check_encoding(request)
-        kind = media_type(request)
-        with self._counting():
-            body = await body_of(request, self._core.settings.logged_calls.max_batch)
-            events = read_events(kind, request.headers, body)
-        caller, tenant = caller_of(request), request.query_params.get("tenant", "")
-        results: list[Any] = []
-        for read in events:
-            try:
-                with self._counting():
-                    event = read()
-                    result = await self._exchanges.take(event, caller, tenant)
-            except Refused as error:
-                result = error.but()
-            if isinstance(result, Refused) and kind != BATCH:
-                raise result.but()
-            results.append(result.told() | {"status": "refused"} if isinstance(result, Refused) else result)
-        return json(results if kind == BATCH else results[0])
-
-    @contextlib.contextmanager
-    def _counting(self) -> Iterator[None]:
-        """Counts the refusal that the block raises."""
-        try:
-            with self._core.intake.counting():
-                yield
-        except Refused:
-            self._core.logged.count("kserve", "refused")
-            raise

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from groundwatch.errors import UsageError
 from groundwatch.events import Drawn, OutcomeKind, ResponseRecorded, Usage
-from groundwatch.gateway.budgets import rules
-from groundwatch.gateway.budgets.budgets import Budgets, decide, rule_for
-from groundwatch.gateway.budgets.rules import DAY, Budget, Spent
+from groundwatch.gateway import budgets
+from groundwatch.gateway.budgets import DAY, Budget, Budgets, Spent, decide, rule_for
 from groundwatch.ledger.ledger import audit
 from groundwatch.runtime.settings.gateway import SamplingRule
 from groundwatch.runtime.telemetry.metrics import Metrics
@@ -73,12 +72,12 @@ async def replica(bus_factory, clean_streams):
         return Replica(budgets, bus)
 
     yield make
-    for budgets in started:
-        await budgets.stop()
+    for made in started:
+        await made.stop()
 
 
 async def test_no_gateway_goes_over(replica, bus):
-    await rules.put(bus.js, "all", Budget(responses_per_minute=97))
+    await budgets.put(bus.js, "all", Budget(responses_per_minute=97))
     replicas = [await replica(), await replica(), await replica()]
     for place, one in enumerate(replicas):
         for number in range(200):
@@ -87,7 +86,7 @@ async def test_no_gateway_goes_over(replica, bus):
 
 
 async def test_a_new_minute_is_a_new_budget_and_knows_how_much_came_in_the_last(replica, bus):
-    await rules.put(bus.js, "all", Budget(responses_per_minute=50))
+    await budgets.put(bus.js, "all", Budget(responses_per_minute=50))
     clock = Clock(NOON)
     one = await replica(clock)
     judged = []
@@ -105,13 +104,13 @@ async def test_a_new_minute_is_a_new_budget_and_knows_how_much_came_in_the_last(
 
 
 async def test_a_change_holds_within_a_second_and_without_restart(replica, bus):
-    await rules.put(bus.js, "all", Budget(responses_per_minute=10_000))
+    await budgets.put(bus.js, "all", Budget(responses_per_minute=10_000))
     one, other = await replica(), await replica()
     for number in range(50):
         await one.decide(str(number))
         await other.decide(f"o{number}")
     assert one.judged + other.judged == 100
-    assert await rules.put(bus.js, "all", Budget(responses_per_minute=0)) is False
+    assert await budgets.put(bus.js, "all", Budget(responses_per_minute=0)) is False
     await until(
         lambda: all(r.budgets.state("", "", "").budget.responses_per_minute == 0 for r in (one, other))
     )
@@ -120,18 +119,18 @@ async def test_a_change_holds_within_a_second_and_without_restart(replica, bus):
             decided = await each.decide(str(number))
             assert decided.declined == {"faithscore": "over_budget"}
             assert decided.drawn["faithscore"] == Drawn(probability=0.0, lowest=0.0, budget="all")
-    await rules.remove(bus.js, "all")
+    await budgets.remove(bus.js, "all")
     await until(lambda: one.budgets.state("", "", "") is None)
     assert (await one.decide("free")).drawn == {}
 
 
 async def test_a_lowered_limit_counts_what_was_let_through_before(replica, bus):
-    await rules.put(bus.js, "all", Budget(responses_per_minute=1_000))
+    await budgets.put(bus.js, "all", Budget(responses_per_minute=1_000))
     one = await replica()
     for number in range(10):
         await one.decide(f"before-{number}")
     assert one.judged == 10
-    await rules.put(bus.js, "all", Budget(responses_per_minute=15))
+    await budgets.put(bus.js, "all", Budget(responses_per_minute=15))
     await until(lambda: one.budgets.state("", "", "").budget.responses_per_minute == 15)
     for number in range(100):
         await one.decide(str(number))
@@ -139,9 +138,9 @@ async def test_a_lowered_limit_counts_what_was_let_through_before(replica, bus):
 
 
 async def test_the_most_precise_budget_decides_and_settings_fill_in(replica, bus):
-    await rules.put(bus.js, "all", Budget(responses_per_minute=0))
-    await rules.put(bus.js, "acme", Budget(tenant="acme", responses_per_minute=1_000))
-    await rules.put(bus.js, "acme-chair", Budget(tenant="acme", protocol="chair", rate=0.0))
+    await budgets.put(bus.js, "all", Budget(responses_per_minute=0))
+    await budgets.put(bus.js, "acme", Budget(tenant="acme", responses_per_minute=1_000))
+    await budgets.put(bus.js, "acme-chair", Budget(tenant="acme", protocol="chair", rate=0.0))
     one = await replica()
     one.static = [SamplingRule(rate=0.5)]
     found = [
@@ -155,7 +154,7 @@ async def test_the_most_precise_budget_decides_and_settings_fill_in(replica, bus
 
 
 async def test_no_more_is_judged_once_the_day_has_cost_what_it_may(replica, bus, publish):
-    await rules.put(bus.js, "all", Budget(cost_per_day=1.0))
+    await budgets.put(bus.js, "all", Budget(cost_per_day=1.0))
     clock = Clock(time.time())
     one, other = await replica(clock), await replica(clock)
     numbers = itertools.count(1)
@@ -184,7 +183,7 @@ async def test_no_more_is_judged_once_the_day_has_cost_what_it_may(replica, bus,
 
 
 async def test_few_are_judged_at_once_while_nobody_knows_the_cost(replica, bus):
-    await rules.put(bus.js, "all", Budget(tokens_per_day=1_000_000))
+    await budgets.put(bus.js, "all", Budget(tokens_per_day=1_000_000))
     one, other = await replica(), await replica()
     for number in range(600):
         await (one, other)[number % 2].decide(str(number))
@@ -192,7 +191,7 @@ async def test_few_are_judged_at_once_while_nobody_knows_the_cost(replica, bus):
 
 
 async def test_what_is_in_judging_is_reckoned_with_until_its_cost_is_known(replica, bus):
-    await rules.put(bus.js, "all", Budget(tokens_per_day=1_000_000))
+    await budgets.put(bus.js, "all", Budget(tokens_per_day=1_000_000))
     one = await replica()
     numbers = itertools.count(1)
     judged = [name for name in map(str, range(100)) if not (await one.decide(name)).declined]
@@ -204,7 +203,7 @@ async def test_what_is_in_judging_is_reckoned_with_until_its_cost_is_known(repli
 
 
 async def test_an_outcome_that_is_read_again_costs_nothing_again(replica, bus):
-    await rules.put(bus.js, "all", Budget(tokens_per_day=1_000))
+    await budgets.put(bus.js, "all", Budget(tokens_per_day=1_000))
     one = await replica()
     event = _outcome("a", NOON, Drawn(budget="all"), Usage(input_tokens=300, output_tokens=100))
     for sequence in (7, 7, 3):
@@ -222,7 +221,7 @@ async def test_an_outcome_that_is_read_again_costs_nothing_again(replica, bus):
 
 
 async def test_what_is_recorded_says_all_and_repeats_cost_nothing(gateway_factory, bus, response):
-    await rules.put(bus.js, "all", Budget(responses_per_minute=30))
+    await budgets.put(bus.js, "all", Budget(responses_per_minute=30))
     first, second = await gateway_factory(), await gateway_factory()
     clock = Clock()
     for one in (first, second):
@@ -255,7 +254,7 @@ async def test_what_is_recorded_says_all_and_repeats_cost_nothing(gateway_factor
 
 
 async def test_what_is_left_of_a_budget_is_shown(gateway_factory, bus, response):
-    await rules.put(bus.js, "all", Budget(responses_per_minute=30, cost_per_day=2.5))
+    await budgets.put(bus.js, "all", Budget(responses_per_minute=30, cost_per_day=2.5))
     one = await gateway_factory()
     one.service.core.budgets.clock = Clock()
     await one.post(response())
@@ -263,15 +262,15 @@ async def test_what_is_left_of_a_budget_is_shown(gateway_factory, bus, response)
     await until(lambda: one.count("groundwatch_budget_limit", **labels) == 30)
     await until(lambda: one.count("groundwatch_budget_used", **labels) == 1)
     assert one.count("groundwatch_budget_limit", budget="all", resource="cost_per_day") == 2.5
-    shown = await rules.in_use(bus.js, NOON)
+    shown = await budgets.in_use(bus.js, NOON)
     assert [(row.name, row.cost, row.budget.cost_per_day) for row in shown] == [("all", 0.0, 2.5)]
-    await rules.remove(bus.js, "all")
+    await budgets.remove(bus.js, "all")
     await until(lambda: one.metrics.registry.get_sample_value("groundwatch_budget_limit", labels) is None)
 
 
 async def test_outcomes_of_the_stream_are_charged(gateway_factory, bus, publish):
     await publish("before", usage=Usage(input_tokens=1_000))
-    await rules.put(bus.js, "all", Budget(tokens_per_day=10_000))
+    await budgets.put(bus.js, "all", Budget(tokens_per_day=10_000))
     one = await gateway_factory()
     await publish("after", usage=Usage(input_tokens=70, output_tokens=7))
     await until(
@@ -286,11 +285,11 @@ async def test_outcomes_of_the_stream_are_charged(gateway_factory, bus, publish)
 
 
 async def test_without_its_bucket_a_gateway_says_so(gateway_factory, bus):
-    await bus.js.delete_stream(rules.STREAM)
+    await bus.js.delete_stream(budgets.STREAM)
     one = await gateway_factory()
     assert any("gw-budgets" in why and "groundwatch admin provision" in why for why in one.service.notes())
     with pytest.raises(UsageError, match="groundwatch admin provision"):
-        await rules.put(bus.js, "all", Budget(responses_per_minute=1))
+        await budgets.put(bus.js, "all", Budget(responses_per_minute=1))
 
 
 @pytest.mark.parametrize(
@@ -306,22 +305,22 @@ async def test_without_its_bucket_a_gateway_says_so(gateway_factory, bus):
 )
 def test_a_budget_that_makes_no_sense_is_refused_in_one_line(budget, message):
     with pytest.raises(UsageError, match=message) as refused:
-        rules.check("all", budget)
+        budgets.check("all", budget)
     assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("name", ["", "a.b", "a b", "*", ">", "x" * 65])
 def test_names_that_are_no_keys_are_refused(name):
     with pytest.raises(UsageError, match="a name is of letters"):
-        rules.check(name, Budget(rate=0.5))
+        budgets.check(name, Budget(rate=0.5))
 
 
 async def test_two_budgets_of_one_scope_are_refused(clean_streams, bus):
-    await rules.put(bus.js, "a", Budget(tenant="acme", rate=0.5))
+    await budgets.put(bus.js, "a", Budget(tenant="acme", rate=0.5))
     with pytest.raises(UsageError, match="budget 'a' has the same"):
-        await rules.put(bus.js, "b", Budget(tenant="acme", responses_per_minute=5))
+        await budgets.put(bus.js, "b", Budget(tenant="acme", responses_per_minute=5))
     with pytest.raises(UsageError, match="no budget 'b'; there are a"):
-        await rules.remove(bus.js, "b")
+        await budgets.remove(bus.js, "b")
 
 
 def _outcome(name: str, now: float, drawn: Drawn, usage: Usage):
