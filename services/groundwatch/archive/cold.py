@@ -23,6 +23,7 @@ import msgspec
 
 from groundwatch.archive.place import SWITCHED_OFF, require
 from groundwatch.errors import TransientError
+from groundwatch.runtime.delivery.direct import is_wide, pattern_of
 from groundwatch.runtime.delivery.history import LostFile
 from groundwatch.runtime.delivery.streams import Read
 from groundwatch.runtime.settings import ArchiveSettings
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
     from groundwatch.archive.events import Events
+    from groundwatch.archive.outcomes import Archive
     from groundwatch.archive.store import File
 
 MOST = 1_000
@@ -124,16 +126,15 @@ class ColdEvents:
         return await self._tried(count)
 
     async def lost_files(self) -> list[LostFile]:
-        from groundwatch.archive.outcomes import Archive
-
         folder = self._table.store.folder
         if folder is not None and not folder.parent.is_dir():
             return []
-        outcomes = Archive(self._settings.url, self._settings.options)
+        both = tables(self._settings)
+        assert both is not None
+        outcomes, events = both
 
         def read() -> list[LostFile]:
             found = [_lost(one.file, outcomes.spec.name, OUTCOMES) for one in outcomes.damaged()]
-            events = self._table
             return found + [_lost(one.file, events.spec.name, one.file.stream) for one in events.damaged()]
 
         return await self._tried(read)
@@ -278,11 +279,22 @@ class ColdEvents:
     def _table(self) -> Events:
         """Raises `MissingExtraError` without what the archive takes, `SettingsError` for a wrong address."""
         if self._opened is None:
-            require()
-            from groundwatch.archive.events import Events
-
-            self._opened = Events(self._settings.url, self._settings.options)
+            both = tables(self._settings)
+            assert both is not None
+            self._opened = both[1]
         return self._opened
+
+
+def tables(settings: ArchiveSettings) -> tuple[Archive, Events] | None:
+    """Both tables of these settings' archive, None where there is no archive. Raises `SettingsError` for a
+    wrong address, `MissingExtraError` without what reading takes."""
+    if settings.url in ("", SWITCHED_OFF):
+        return None
+    require()
+    from groundwatch.archive.events import Events
+    from groundwatch.archive.outcomes import Archive
+
+    return Archive(settings.url, settings.options), Events(settings.url, settings.options)
 
 
 def cold_events(settings: ArchiveSettings) -> ColdEvents | None:
@@ -375,8 +387,8 @@ class Subjects:
         wanted = list(subjects)
         self.columns = ["subject"] if wanted and ">" not in wanted else []
         """What `covered` must see of the rows."""
-        self._plain = frozenset(subject for subject in wanted if not _is_wild(subject))
-        self._wild = {subject: re.compile(_pattern(subject)) for subject in wanted if _is_wild(subject)}
+        self._plain = frozenset(subject for subject in wanted if not is_wide(subject))
+        self._wild = {subject: re.compile(pattern_of(subject)) for subject in wanted if is_wide(subject)}
 
     def covering(self, subject: str) -> list[str]:
         """Those of the filters that cover this subject."""
@@ -395,12 +407,3 @@ class Subjects:
             wild = "|".join(pattern.pattern for pattern in self._wild.values())
             covered = pc.or_(covered, pc.match_substring_regex(rows["subject"], f"^(?:{wild})$"))
         return covered
-
-
-def _is_wild(subject: str) -> bool:
-    return "*" in subject or ">" in subject
-
-
-def _pattern(subject: str) -> str:
-    wild = {"*": "[^.]+", ">": ".+"}
-    return r"\.".join(wild.get(token, re.escape(token)) for token in subject.split("."))

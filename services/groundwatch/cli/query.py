@@ -17,12 +17,11 @@ from groundwatch.cli.options import (
 )
 from groundwatch.errors import UsageError
 from groundwatch.replay.files import replacing
-from groundwatch.runtime.settings import Settings
-from groundwatch.system.connecting import history, opened_archive, opened_events, run
+from groundwatch.system.connecting import history, opened_archive, run
 from groundwatch.terminal import Console, Table, box
 
 if TYPE_CHECKING:
-    from groundwatch.archive.outcomes import Archive
+    pass
 
 SHOWN = 1_000
 """Rows that the table on the screen has at most."""
@@ -70,8 +69,10 @@ def query(
 
 def archive_status(settings: Configured, as_json: JsonOption = False) -> None:
     """What the archive holds and how far it has come."""
-    archive, events = _archive(settings), opened_events(settings)
-    assert events is not None
+    both = opened_archive(settings)
+    if both is None:
+        raise UsageError("there is no archive: set archive.url")
+    archive, events = both
     from groundwatch.archive.query import Session
 
     try:
@@ -118,13 +119,6 @@ def archive_status(settings: Configured, as_json: JsonOption = False) -> None:
     for stream, found in by_stream.items():
         told = f"{found['events']:,} events in {found['files']:,} files of {found['bytes'] / 1e6:,.1f} MB"
         say(f"  {stream}: {told}, the last one at {found['archived_to']:,}")
-
-
-def _archive(settings: Settings) -> Archive:
-    found = opened_archive(settings)
-    if found is None:
-        raise UsageError("there is no archive: set archive.url")
-    return found
 
 
 def _plain(row: list[Any]) -> list[Any]:

@@ -14,8 +14,9 @@ import msgspec
 from nats.js import JetStreamContext
 
 from groundwatch import topology
+from groundwatch.archive.cold import tables
 from groundwatch.archive.images import ArchivedImages, archived_images
-from groundwatch.archive.place import SWITCHED_OFF, installed
+from groundwatch.archive.place import installed
 from groundwatch.errors import UNDECODED, UsageError
 from groundwatch.events import DEFAULT_TENANT, AlarmRaised, tenant_of
 from groundwatch.keys import bare_key, in_partition, response_key
@@ -272,17 +273,10 @@ class Stores(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, settings: ArchiveSettings, *, partitions: int = 1) -> Stores:
         """With the archive of these settings, where they name one that can be opened here."""
-        if settings.url in ("", SWITCHED_OFF) or not installed():
+        if (both := tables(settings) if installed() else None) is None:
             return cls(partitions=partitions)
-        from groundwatch.archive.events import Events
-        from groundwatch.archive.outcomes import Archive
-
-        return cls(
-            archive=Archive(settings.url, settings.options),
-            events=Events(settings.url, settings.options),
-            images=archived_images(settings),
-            partitions=partitions,
-        )
+        archive, events = both
+        return cls(archive=archive, events=events, images=archived_images(settings), partitions=partitions)
 
     @property
     def tables(self) -> list[Archive | Events]:

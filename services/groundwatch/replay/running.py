@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 import msgspec
 
 from groundwatch import termination, topology
-from groundwatch.archive.place import SWITCHED_OFF, require
+from groundwatch.archive.cold import tables
 from groundwatch.erasure.finding import say_archived
 from groundwatch.errors import TransientError, UsageError
 from groundwatch.events import REPLACEABLE, Usage
@@ -162,19 +162,15 @@ def _streams(bus: Bus, name: str) -> Iterator[tuple[str, str]]:
 
 async def _drop_from_archive(bus: Bus, name: str, settings: ArchiveSettings, ledger: ErasureEntries) -> None:
     """Remove a run's rows, and have the archive leave out what it has yet to write of it."""
-    if settings.url in ("", SWITCHED_OFF):
+    if (both := tables(settings)) is None:
         return
-    require()
-    from groundwatch.archive.events import Events
-    from groundwatch.archive.outcomes import Archive
     from groundwatch.archive.table import Erasure
 
     standing = {stream: await position_of(bus.js, stream) for stream, _ in _streams(bus, name)}
     erasure = Erasure(run=name, until={at.created: at.last for at in standing.values()})
-    events = Events(settings.url, settings.options)
     created = {stream: at.created for stream, at in standing.items() if kind_of(stream) == RESPONSES}
-    await say_archived(events, ledger, erasure, created)
-    for table in (Archive(settings.url, settings.options), events):
+    await say_archived(both[1], ledger, erasure, created)
+    for table in both:
         await asyncio.to_thread(table.erase, erasure)
 
 

@@ -18,7 +18,7 @@ import psutil  # type: ignore[import-untyped]
 
 from groundwatch import termination
 from groundwatch.addresses import shown_address
-from groundwatch.archive.cold import cold_events
+from groundwatch.archive.cold import cold_events, tables
 from groundwatch.archive.images import archived_images
 from groundwatch.archive.place import placed, require
 from groundwatch.errors import (
@@ -204,24 +204,10 @@ async def _until_sigterm(coroutine: Coroutine[Any, Any, T]) -> T:
         return await coroutine
 
 
-def opened_archive(settings: Settings) -> Archive | None:
-    """The archive of these settings, None where there is none. Raises `UsageError`."""
-    url = placed(settings, data_dir(settings)).archive.url
-    if not url:
-        return None
-    from groundwatch.archive.outcomes import Archive
-
-    return Archive(url, settings.archive.options)
-
-
-def opened_events(settings: Settings) -> Events | None:
-    """The table of events of the same archive. Raises `UsageError`."""
-    url = placed(settings, data_dir(settings)).archive.url
-    if not url:
-        return None
-    from groundwatch.archive.events import Events
-
-    return Events(url, settings.archive.options)
+def opened_archive(settings: Settings) -> tuple[Archive, Events] | None:
+    """The tables of outcomes and of events of these settings' archive, None where there is none. Raises
+    `UsageError`."""
+    return tables(placed(settings, data_dir(settings)).archive)
 
 
 @asynccontextmanager
@@ -239,7 +225,8 @@ async def history(
     from groundwatch.archive.outcomes import rows_after
     from groundwatch.archive.query import Session, Tail
 
-    archive = None if stream_only else opened_archive(settings)
+    both = None if stream_only else opened_archive(settings)
+    archive = both[0] if both is not None else None
     if archive_only and archive is None:
         raise SettingsError("setting 'archive.url': there is no archive, so the archive alone is nothing")
     try:

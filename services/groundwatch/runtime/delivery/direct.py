@@ -338,10 +338,19 @@ def counts_long(info: StreamInfo, start: int) -> bool:
     return bool(asked and not whole and state.first_seq < start)
 
 
+is_wide = re.compile(r"(^|\.)(\*|>)(\.|$)").search
+"""Whether a subject has wildcards."""
+
+
+def pattern_of(subject: str) -> str:
+    """What it covers, with or without wildcards, as a regular expression."""
+    wild = {"*": "[^.]+", ">": ".+"}
+    return r"\.".join(wild.get(token, re.escape(token)) for token in subject.split("."))
+
+
 def matcher(subjects: Sequence[str]) -> Callable[[str], bool]:
     """Whether one of them covers a subject; without any, all do."""
-    patterns = (re.escape(one).replace(r"\*", r"[^.]+").replace(">", ".+") for one in subjects or (">",))
-    covering = re.compile("|".join(patterns))
+    covering = re.compile("|".join(map(pattern_of, subjects or (">",))))
     return lambda subject: covering.fullmatch(subject) is not None
 
 

@@ -11,7 +11,6 @@ being answered.
 
 import asyncio
 import contextlib
-import re
 import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -44,6 +43,7 @@ from groundwatch.runtime.delivery.direct import (
     Read,
     counts_long,
     is_large,
+    is_wide,
     matcher,
     next_of_leader,
     part_of,
@@ -79,9 +79,6 @@ NEAR = 5_000
 
 LOOKED = 200
 """Messages that are looked at before anything else: mostly there is one among them."""
-
-_is_wide = re.compile(r"(^|\.)(\*|>)(\.|$)").search
-"""Whether a subject has wildcards."""
 
 LABEL = "groundwatch-created"
 """Metadata of a stream: when it was created, µs since the epoch. Backups keep it."""
@@ -577,7 +574,7 @@ class Count(msgspec.Struct, frozen=True):
 
 async def next_message(js: JetStreamContext, stream: str, subject: str, sequence: int) -> Read | None:
     """The first message on this subject, which may have wildcards, at or behind a sequence."""
-    if subject == ">" or not _is_wide(subject):
+    if subject == ">" or not is_wide(subject):
         return await next_of_leader(js, stream, sequence, subject)
     info = await js.stream_info(stream)
     if not is_large(stream, info):

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from groundwatch.addresses import shown_address
 from groundwatch.errors import SettingsError
+from groundwatch.runtime.delivery.direct import pattern_of
 from groundwatch.runtime.settings import NatsSettings
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.topology.rights import permissions, users
@@ -94,13 +95,7 @@ def explain(user: str, action: str, subject: str, partitions: int = 1) -> str:
 
 def covers(pattern: str, subject: str) -> bool:
     """Whether a subject with wildcards covers another; the case of letters is no matter."""
-    wanted, given = pattern.lower().split("."), subject.lower().split(".")
-    for index, token in enumerate(wanted):
-        if token == ">":
-            return len(given) > index
-        if index >= len(given) or token not in ("*", given[index]):
-            return False
-    return len(given) == len(wanted)
+    return re.fullmatch(pattern_of(pattern), subject, re.IGNORECASE) is not None
 
 
 def _counted(partitions: int) -> str:

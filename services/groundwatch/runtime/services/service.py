@@ -225,7 +225,27 @@ class StageService:
         items: Sequence[Any],
         judge: Judge,
     ) -> Sequence[R | GroundwatchError]:
-        return await counted(self.name, self.metrics, call, items, judge)
+        """An engine's results for `items`, each counted with its time and use.
+
+        A call that breaks is made again item by item, and what breaks alone stands for its own item: neither
+        the others of a batch nor other protocols of the same event are asked for twice because of it.
+        """
+        began = time.perf_counter()
+        number = len(items)
+        try:
+            results = await call(items)
+            if len(results) != number:
+                raise InputError(f"engine {judge.engine} gave {len(results)} results for {number} inputs")
+        except Exception as error:
+            if number > 1:
+                return [one for item in items for one in await self.counted(call, [item], judge)]
+            if not isinstance(error, GroundwatchError):
+                logger.error("stage.bug", stage=self.name, error=repr(error), exc_info=True)
+                error = EngineBug(str(error) or repr(error))
+            results = [error]
+        said = [(_slug(result), getattr(result, "usage", None)) for result in results]
+        self.metrics.judgements(self.name, judge, said, time.perf_counter() - began)
+        return results
 
     async def load_image(self, sha256: str) -> tuple[bytes, str]:
         """The bytes and type of a stored image."""
@@ -258,36 +278,6 @@ class StageService:
                 self.metrics.consumer_up.labels(spec.name).set(1)
                 lag = (info.num_pending or 0) + (info.num_ack_pending or 0)
                 self.metrics.consumer_lag.labels(self.name, spec.name).set(lag)
-
-
-async def counted(
-    stage: str,
-    metrics: Metrics,
-    call: Callable[[Sequence[Any]], Awaitable[Sequence[R | GroundwatchError]]],
-    items: Sequence[Any],
-    judge: Judge,
-) -> Sequence[R | GroundwatchError]:
-    """An engine's results for `items`, each counted with its time and use.
-
-    A call that breaks is made again item by item, and what breaks alone stands for its own item: neither
-    the others of a batch nor other protocols of the same event are asked for twice because of it.
-    """
-    began = time.perf_counter()
-    number = len(items)
-    try:
-        results = await call(items)
-        if len(results) != number:
-            raise InputError(f"engine {judge.engine} gave {len(results)} results for {number} inputs")
-    except Exception as error:
-        if number > 1:
-            return [one for item in items for one in await counted(stage, metrics, call, [item], judge)]
-        if not isinstance(error, GroundwatchError):
-            logger.error("stage.bug", stage=stage, error=repr(error), exc_info=True)
-            error = EngineBug(str(error) or repr(error))
-        results = [error]
-    said = [(_slug(result), getattr(result, "usage", None)) for result in results]
-    metrics.judgements(stage, judge, said, time.perf_counter() - began)
-    return results
 
 
 def find_protocol(name: str) -> EvaluationProtocol | InputError:

@@ -330,10 +330,6 @@ def _with_tables(settings: Settings, above: Mapping[str, Any], where: str) -> Se
             settings = settings.model_copy(update={stage: section})
     values = settings.model_dump(mode="json", include=set(JUDGING))
     merge(values, above)
-    return _with_sections(settings, values, where)
-
-
-def _with_sections(settings: Settings, values: Mapping[str, Any], where: str) -> Settings:
     if foreign := sorted(set(values) - {*JUDGING}):
         raise SettingsError(
             f"setting '{where}{foreign[0]}': is none of the sections that judge: {', '.join(JUDGING)}"

@@ -31,11 +31,8 @@ _DECODER = msgspec.json.Decoder(AuditSummary)
 
 
 async def write_summary(js: JetStreamContext, summary: AuditSummary) -> None:
-    """Raises what NATS raises; nothing on a server that was provisioned before there was a ledger."""
-    try:
-        bucket = await js.key_value(LEDGER_BUCKET)
-    except nats.js.errors.NotFoundError:
-        return
+    """Raises what NATS raises."""
+    bucket = await js.key_value(LEDGER_BUCKET)
     await bucket.put(_KEY, msgspec.json.encode(summary))
 
 

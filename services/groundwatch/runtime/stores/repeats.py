@@ -50,7 +50,7 @@ _META = f"$O.{REPEATS_BUCKET}.M."
 class PartName(msgspec.Struct, frozen=True, kw_only=True):
     """What a part's name says: `created` tells its stream from others of the name, and it has so many
     `entries` of what was recorded on `day` (UTC), up to the sequence `last`. `nuid` names its pieces, and
-    says the first sequence and when the last message was stored; that of an older version says neither."""
+    says the first sequence and when the last message was stored."""
 
     stream: str
     created: int
@@ -62,12 +62,12 @@ class PartName(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def first(self) -> int:
         """No entry is of a message before this one."""
-        return int(self.nuid.split("-")[0]) if "-" in self.nuid else 1
+        return int(self.nuid.split("-")[0])
 
     @property
     def mark(self) -> Mark:
         """The last message of which it has an entry, or had."""
-        return Mark(self.last, int(self.nuid.split("-")[1]) / 1e6 if "-" in self.nuid else 0.0)
+        return Mark(self.last, int(self.nuid.split("-")[1]) / 1e6)
 
     @property
     def text(self) -> str:
