@@ -93,7 +93,7 @@ class ReplayService:
             if self._waits(run):
                 self._take_up(run)
         for name, (replayer, _) in self._working.items():
-            self._metrics.replay.working(name, waited=replayer.throttle.waited)
+            self._metrics.replay.waited.labels(name).set(replayer.throttle.waited)
 
     def _waits(self, run: Run) -> bool:
         """Whether it is ours to work at. Runs of another judge wait: a process has one set of protocols."""
@@ -351,6 +351,7 @@ class Board:
 
 def show(runs: list[Run], metrics: ReplayMetrics, now: float) -> None:
     """Tell Prometheus of these runs: of those that are not over, or have just ended, by name."""
+    metrics.clear()
     states = {run.name: state_of(run, now) for run in runs}
     for state in STATES:
         metrics.runs.labels(state).set(sum(found == state for found in states.values()))
@@ -359,7 +360,6 @@ def show(runs: list[Run], metrics: ReplayMetrics, now: float) -> None:
         for run in runs
         if states[run.name] not in ("done", "cancelled") or now - run.finished_at < ENDED_SECONDS
     ][:MOST]
-    metrics.keep([run.name for run in told])
     for run in told:
         _show(run, states[run.name], metrics, now)
 
@@ -419,6 +419,5 @@ class RunGauges(SupervisedTask):
                     logger.warning("replay.cannot_look", error=repr(error))
                 self.trouble = f"cannot look for runs: {error!r}"
                 # Numbers that nobody has seen for a while are worse than none.
-                self._metrics.keep(())
-                self._metrics.runs.clear()
+                self._metrics.clear()
             await asyncio.sleep(self._seconds)

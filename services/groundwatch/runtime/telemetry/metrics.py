@@ -6,7 +6,7 @@ caller who invents model names cannot fill the server's memory.
 
 import contextlib
 from collections import Counter as Counted
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
@@ -173,7 +173,8 @@ class NatsMetrics:
 class ReplayMetrics:
     """What replays tell: by name for those that are not over, by number for all.
 
-    A run that is told no more leaves all of them. The last one only the process knows that replays.
+    All are told anew each time, and so of no run that is told no more. The last one only the process knows
+    that replays.
     """
 
     runs: Gauge
@@ -191,27 +192,11 @@ class ReplayMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         declare(self, "replay", registry)
-        self._told: set[str] = set()
 
-    def working(self, run: str, *, waited: float) -> None:
-        """Show how long this process gave way to live traffic, seconds, for one of the runs that are told."""
-        if run in self._told:
-            self.waited.labels(run).set(waited)
-
-    def keep(self, runs: Collection[str]) -> None:
-        """Show these runs and no others."""
-        for run in self._told - set(runs):
-            self._forget(run)
-        self._told = set(runs)
-
-    def _forget(self, run: str) -> None:
+    def clear(self) -> None:
+        """Show nothing, until it is told anew."""
         for one in vars(self).values():
-            if not isinstance(one, Gauge) or one is self.runs:
-                continue
-            for labels in [sample.labels for family in one.collect() for sample in family.samples]:
-                if labels["run"] == run:
-                    with contextlib.suppress(KeyError):
-                        one.remove(*labels.values())
+            one.clear()
 
 
 class Metrics:
