@@ -105,6 +105,8 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+_QUESTION = "{{question}}"
+
 _own: dict[tuple[str, str], Prompt] = {}
 
 
@@ -142,12 +144,13 @@ def read_own(raw: bytes, package: str, name: str, own: str) -> Prompt:
     if bool(ours.system) != bool(found.system):
         parts = " and then ".join(HEADINGS)
         raise ValueError(f"needs {parts}" if ours.system else f"is asked as it stands: leave out {parts}")
-    if found.slots != ours.slots or _SLOT.search(found.system):
-        slots = " and ".join(ours.slots) or "no placeholder"
+    # A judge has the question as context alone: some of the papers' prompts do without it.
+    needed = [slot for slot in ours.slots if not (ours.system and slot == _QUESTION)]
+    if not set(needed) <= set(found.slots) <= set(ours.slots) or _SLOT.search(found.system):
+        slots = " and ".join(needed) or "no placeholder"
         where = " behind '# Question'" if ours.system else ""
-        raise ValueError(
-            f"must hold {slots}{where} and no other, and holds {' '.join(found.slots) or 'none'}"
-        )
+        other = "no other" if needed == ours.slots else f"no other but {_QUESTION}"
+        raise ValueError(f"must hold {slots}{where} and {other}, and holds {' '.join(found.slots) or 'none'}")
     return found
 
 

@@ -38,6 +38,13 @@ def test_every_mention_of_a_listed_noun_counts_once_and_no_denial() -> None:
     assert [ANSWER[slice(*claim.span)] for claim in claims if claim.span] == ["dogs", "table", "dogs"]
 
 
+def test_what_is_only_guessed_is_marked_as_a_guess() -> None:
+    answer = "There may be a cat. A dog sleeps."
+    things = (Thing("cat", (15, 18), hedged=True), Thing("dog", (22, 25), unit=1))
+    claims = mentions(answer, Reading(things=things), KNOWN)
+    assert [(claim.text, claim.hedged) for claim in claims] == [("cat", True), ("dog", False)]
+
+
 def test_a_description_is_read_with_its_reference() -> None:
     response = ResponseRecorded(id="r", model="m", answer=ANSWER, reference=KNOWN.reference())
     assert [claim.text for claim in read(response, Reading(things=THINGS))] == ["dogs", "table", "dogs"]

@@ -166,3 +166,21 @@ def test_what_is_denied_is_not_mentioned() -> None:
     assert answer[28:31] == "cat"
     assert [claim.text for claim in read(answer, [cat])[1]] == ["dog"]
     assert [claim.text for claim in read(answer)[1]] == ["dog", "cat"]
+
+
+def test_what_is_only_guessed_is_marked_as_a_guess_and_each_has_its_place() -> None:
+    answer = "A tree’s leaf. There may be a traffic light, and ẞ a DOG and cats."
+    light, cats = answer.index("traffic"), answer.index("cats")
+    things = [
+        Thing("traffic light", (light, light + 13), hedged=True),
+        Thing("dog", (answer.index("DOG"), answer.index("DOG") + 3), hedged=True),
+        Thing("cats", (cats, cats + 4)),
+    ]
+    claims = read(answer, iter(things))[1]
+    assert [(claim.parts[0], claim.hedged) for claim in claims] == [
+        ("traffic light", True),
+        ("dog", True),
+        ("cat", False),
+    ]
+    places = [answer[slice(*claim.span)] for claim in claims if claim.span]
+    assert places == ["traffic light", "DOG", "cats"]

@@ -102,6 +102,34 @@ def test_what_a_clause_concludes(question: str, answer: str, parts: list[tuple[s
     assert {claim.category for claim in claims} <= {INFERENCE}
 
 
+@pytest.mark.parametrize(
+    ("answer", "place", "hedged"),
+    [
+        ("It might be winter", "It might be winter", True),
+        ("The beach appears to be calm", "The beach appears to be calm", True),
+        ("2. Probably a park", "Probably a park", True),
+        ("The season is winter", "The season is winter", False),
+        ("because the season is winter", "because the season is winter", False),
+    ],
+)
+def test_a_conclusion_has_its_place_and_is_a_guess_where_it_is_put_as_one(
+    answer: str, place: str, hedged: bool
+):
+    unit = SubSentence(start=7, end=7 + len(answer), text=answer, label=Label.ANALYTICAL)
+    (claim,) = triplets(response("Hello. " + answer, "What season might it be?"), Reading(units=(unit,)))
+    assert claim.span is not None and f"Hello. {answer}"[slice(*claim.span)] == place
+    assert claim.hedged is hedged
+
+
+def test_of_two_clauses_the_one_that_guesses_is_a_guess():
+    answer = "The shop may be open because the door is ajar"
+    claims = triplets(response(answer), unread(answer))
+    assert [(answer[slice(*claim.span or ())], claim.hedged) for claim in claims] == [
+        ("The shop may be open", True),
+        ("because the door is ajar", False),
+    ]
+
+
 def test_what_is_only_named_gives_no_triplet():
     answer = "There is a dog"
     reading = unread(answer)

@@ -42,7 +42,11 @@ CLAIMS = (claim_of(("man", "riding", "horse")), claim_of(("horse", "is", "white"
 
 def said(*triplets, piece=0):
     names = ("object1", "relation", "object2")
-    return {"triplets": [{"piece": piece, **dict(zip(names, one, strict=True))} for one in triplets]}
+    return {
+        "triplets": [
+            {"piece": piece, **dict(zip(names, one, strict=True)), "hedged": False} for one in triplets
+        ]
+    }
 
 
 def judged(*answers):
@@ -78,6 +82,22 @@ def test_extraction_is_asked_and_read():
     assert [RESPONSE.answer[unit.start : unit.end] for unit in units] == [unit.text for unit in units]
     assert [claim.parts for claim in claims] == [("man", "riding", "horse")]
     assert claims[0].text == "man is riding horse"
+
+
+def test_a_reply_says_what_the_answer_only_guesses_and_what_it_denies():
+    answer = "The shop may be open. There is no queue, and the door is not red."
+    response = msgspec.structs.replace(RESPONSE, answer=answer, prompt="What is the shop like?")
+    step = PROTOCOL.extraction_step(0, response, ())
+    assert "What is the shop like?" in step.user and "denial" in step.system and "hedged" in step.system
+    reply = said(("shop", "is", "open"))
+    reply["triplets"][0]["hedged"] = True
+    jsonschema.validate(reply, step.schema)
+    reply["triplets"] += said(("door", "is not", "red"), piece=2)["triplets"]
+    _, claims = PROTOCOL.read_extraction(0, reply, response, ())
+    assert [(claim.text, claim.hedged) for claim in claims] == [
+        ("shop is open", True),
+        ("door is not red", False),
+    ]
 
 
 def test_a_triplet_counts_as_often_as_it_is_said():

@@ -63,6 +63,18 @@ def test_the_question_is_asked_and_its_reply_read(subset: Subset):
         protocol.read_extraction(0, {"features": [" "]}, response, ())
 
 
+@pytest.mark.parametrize("subset", list(Subset))
+def test_the_judge_is_told_what_becomes_of_denials_guesses_and_short_answers(subset: Subset):
+    step = PROTOCOLS[subset].extraction_step(
+        0, ResponseRecorded(id="1", model="m", prompt="Is there a dog?", answer="No."), ()
+    )
+    assert step is not None and "Is there a dog?" in step.user
+    for told in ("denies", "guesses", "Thinking", "short answer"):
+        assert told in step.system
+    unasked = PROTOCOLS[subset].extraction_step(0, ResponseRecorded(id="1", model="m", answer="A dog."), ())
+    assert unasked is not None and "(not known)" in unasked.user
+
+
 def test_nothing_is_asked_of_an_empty_answer():
     response = ResponseRecorded(id="1", model="m", answer=" ")
     assert PROTOCOLS[Subset.OBJECT_EXISTENCE].extraction_step(0, response, ()) is None

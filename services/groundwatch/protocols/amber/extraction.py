@@ -30,7 +30,12 @@ def mentions(answer: str, reading: Reading, known: Annotation) -> tuple[Claim, .
             noun = "" if thing.denied else known.mention(word[0].lower())
             if noun:
                 claim = Claim(
-                    text=word[0].lower(), category=OBJECT, unit=thing.unit, parts=(noun,), span=word.span()
+                    text=word[0].lower(),
+                    category=OBJECT,
+                    unit=thing.unit,
+                    parts=(noun,),
+                    span=word.span(),
+                    hedged=thing.hedged,
                 )
                 claims.setdefault(word.start(), claim)
     return tuple(claim for _, claim in sorted(claims.items()))

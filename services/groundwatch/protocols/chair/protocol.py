@@ -8,7 +8,7 @@ else ("train station"), with the class that is really there, if any.
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from importlib import resources
 from typing import ClassVar
@@ -46,10 +46,11 @@ _PAUSE = re.compile(r"[.,;:!?()\n]+")
 
 
 class Mention(msgspec.Struct, frozen=True):
-    """A COCO object that a caption speaks of: its class, and the words that said so."""
+    """A COCO object that a caption speaks of: its class, the words that said so, and where they stand."""
 
     name: str
     words: str
+    span: tuple[int, int]
 
 
 class _Data(msgspec.Struct, frozen=True):
@@ -75,8 +76,14 @@ class Vocabulary:
 
     def mentions(self, text: str) -> list[Mention]:
         """Every COCO object in a text, in order, as often as it is said."""
-        pieces = _PAUSE.split(text.casefold().replace("’", "'"))
-        return [mention for piece in pieces for mention in self._mentions(_WORD.findall(piece))]
+        pieces: list[list[re.Match[str]]] = [[]]
+        end = 0
+        for word in _WORD.finditer(text.replace("’", "'")):
+            if _PAUSE.search(text, end, word.start()):
+                pieces.append([])
+            pieces[-1].append(word)
+            end = word.end()
+        return [mention for piece in pieces for mention in self._mentions(piece)]
 
     def kind(self, name: str) -> str | None:
         """The class of an annotated thing by the longest end of its name: a "red umbrella" is an umbrella.
@@ -90,12 +97,14 @@ class Vocabulary:
                 return found or None
         return None
 
-    def _mentions(self, words: list[str]) -> Iterator[Mention]:
+    def _mentions(self, piece: Sequence[re.Match[str]]) -> Iterator[Mention]:
+        words = [word[0].casefold() for word in piece]
         at = 0
         while at < len(words):
             size, name = self._at(words, at)
             if name and not self._is_colour(words, at, size):
-                yield Mention(name, " ".join(words[at : at + size]))
+                span = piece[at].start(), piece[at + size - 1].end()
+                yield Mention(name, " ".join(words[at : at + size]), span)
             at += size
 
     def _at(self, words: list[str], at: int) -> tuple[int, str]:
@@ -252,17 +261,27 @@ def read(answer: str, things: Iterable[Thing] = ()) -> Extracted:
     """An answer's sub-sentences, and a claim for each class where it is first mentioned.
 
     `parts` is the class, the text is the answer's own word for it. No sub-sentence is left out: CHAIR does
-    not tell description from analysis. What is denied among the `things` of the answer is not mentioned.
+    not tell description from analysis. Of the `things` of the answer, what is denied is not mentioned, and
+    what is guessed is marked so.
     """
     units = units_of(answer)
+    things = tuple(things)
+    guesses = [thing.span for thing in things if thing.hedged and not thing.denied]
     for start, end in (thing.span for thing in things if thing.denied):
         answer = answer[:start] + "." * (end - start) + answer[end:]
     claims: dict[str, Claim] = {}
     for number, unit in enumerate(units):
         for mention in vocabulary().mentions(answer[unit.start : unit.end]):
-            claims.setdefault(
-                mention.name, Claim(text=mention.words, category=OBJECT, unit=number, parts=(mention.name,))
+            first, last = (unit.start + place for place in mention.span)
+            claim = Claim(
+                text=mention.words,
+                category=OBJECT,
+                unit=number,
+                parts=(mention.name,),
+                span=(first, last),
+                hedged=any(start < last and first < end for start, end in guesses),
             )
+            claims.setdefault(mention.name, claim)
     return units, tuple(claims.values())
 
 

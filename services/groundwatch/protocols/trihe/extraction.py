@@ -47,6 +47,10 @@ _CONCLUDING = _words(
     appearing seem seems suggest suggests suggested imply implies infer inferred indicate indicates"""
 )
 _HEDGES = _words("likely possibly perhaps probably potentially maybe also too even currently overall")
+_GUESSES = _words(
+    "likely unlikely possibly perhaps probably potentially maybe may might could seem seems appear appears"
+)
+"""What says that a clause is only a guess."""
 _REPLIES = _words("yes no unlikely")
 _PRONOUNS = _words("it they he she this that these those there them")
 _JOINS = _words(
@@ -81,8 +85,17 @@ def triplets(response: ResponseRecorded, reading: Reading) -> tuple[Claim, ...]:
                 (fact.unit, triplet), msgspec.structs.replace(claim, span=fact.span, hedged=fact.hedged)
             )
     stated = {unit for unit, _ in claims}
-    for unit, triplet in _conclusions(response.prompt, reading, stated):
-        claims.setdefault((unit, triplet), claim_of(triplet, unit=unit, category=INFERENCE))
+    for unit, triplet, clause in _conclusions(response.prompt, reading, stated):
+        claim = claim_of(triplet, unit=unit, category=INFERENCE)
+        start = reading.units[unit].start
+        claims.setdefault(
+            (unit, triplet),
+            msgspec.structs.replace(
+                claim,
+                span=(start + clause[0].start(), start + clause[-1].end()),
+                hedged=any(word[0].lower() in _GUESSES for word in clause),
+            ),
+        )
     return tuple(sorted(claims.values(), key=lambda claim: claim.unit))
 
 
@@ -129,8 +142,12 @@ def _number(words: str) -> int:
     return low if low == high else 0
 
 
-def _conclusions(question: str, reading: Reading, stated: set[int]) -> Iterator[tuple[int, Triplet]]:
-    """One for each clause of the sub-sentences without a triplet, in order.
+Clause = Sequence[re.Match[str]]
+"""Words of a sub-sentence, by their places in it."""
+
+
+def _conclusions(question: str, reading: Reading, stated: set[int]) -> Iterator[tuple[int, Triplet, Clause]]:
+    """One for each clause of the sub-sentences without a triplet, in order, with all words of the clause.
 
     Of a sub-sentence that names what is there, only what it says of it: "There is a dog" stays without one.
     """
@@ -139,11 +156,15 @@ def _conclusions(question: str, reading: Reading, stated: set[int]) -> Iterator[
     if question.rstrip().endswith("?") and len(reading.units) == 1:
         named = set()  # "A baseball game." answers what is asked.
     for number, unit in enumerate(reading.units):
-        for words in _clauses(_WORD.findall(_ITEM.sub("", unit.text))):
-            subject, relation, said, full = _read(words, topic)
+        item = _ITEM.match(unit.text)
+        words = list(_WORD.finditer(unit.text, item.end() if item else 0))
+        for clause in _clauses(words):
+            if not (told := _told(clause, len(words))):
+                continue
+            subject, relation, said, full = _read(told, topic)
             topic = subject if said and full else topic
             if said and number not in stated and (full or number not in named):
-                yield number, (subject, relation, said)
+                yield number, (subject, relation, said), clause
 
 
 def asks_for_conclusion(question: str) -> bool:
@@ -171,20 +192,27 @@ def asked_about(question: str, things: Sequence[str]) -> str:
     return next(iter(things), SCENE)
 
 
-def _clauses(words: Sequence[str]) -> Iterator[list[str]]:
-    """Cut before what joins a clause to another one, and without what hedges."""
-    clause: list[str] = []
-    for word in words:
-        lowered = word.lower()
-        if lowered in _JOINS and any(map(_is_auxiliary, clause)):
+def _clauses(words: Clause) -> Iterator[Clause]:
+    """Cut before what joins a clause to another one."""
+    clause: list[re.Match[str]] = []
+    for word in filter(_is_word, words):
+        if word[0].lower() in _JOINS and any(_is_auxiliary(one[0]) for one in clause):
             yield clause
             clause = []
-        # "No" is a reply where it stands alone; in "no sign of danger" it is what is said.
-        alone = len(words) <= 2 and lowered in _REPLIES
-        if lowered not in _HEDGES | {"yes"} and not alone and any(map(str.isalnum, word)):
-            clause.append(word)
+        clause.append(word)
     if clause:
         yield clause
+
+
+def _is_word(word: re.Match[str]) -> bool:
+    return any(map(str.isalnum, word[0]))
+
+
+def _told(clause: Clause, words: int) -> list[str]:
+    """A clause of a sub-sentence of so many words and marks, without what hedges it."""
+    # "No" is a reply where it stands alone; in "no sign of danger" it is what is said.
+    left = _HEDGES | {"yes"} | (_REPLIES if words <= 2 else frozenset())
+    return [word[0] for word in clause if word[0].lower() not in left]
 
 
 def _read(words: list[str], topic: str) -> tuple[str, str, str, bool]:

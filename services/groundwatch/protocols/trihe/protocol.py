@@ -46,6 +46,7 @@ class _Triplet(Form, frozen=True):
     object1: str
     relation: str
     object2: str
+    hedged: bool = False
 
 
 class _Triplets(Form, frozen=True):
@@ -154,7 +155,8 @@ class TriHe(EvaluationProtocol):
             parts = _clean(one.object1), _clean(one.relation), _clean(one.object2)
             if not all(parts):
                 raise ValueError(f"a triplet of piece {one.piece} has an empty part")
-            kept.setdefault((one.piece, *map(folded, parts)), claim_of(parts, unit=one.piece))
+            claim = msgspec.structs.replace(claim_of(parts, unit=one.piece), hedged=one.hedged)
+            kept.setdefault((one.piece, *map(folded, parts)), claim)
         return units, tuple(sorted(kept.values(), key=lambda claim: claim.unit))
 
     def verification_step(self, response: ResponseRecorded, claims: tuple[Claim, ...]) -> Step:

@@ -145,7 +145,8 @@ class Valor(MatchedProtocol):
             return None
         form = _Pairs if self.category == ATTRIBUTE else _Features
         read = written_replies.pairs if form is _Pairs else written_replies.features
-        step = self.ask(self.subset.value, form, read, answer=response.answer)
+        question = response.prompt.strip() or "(not known)"
+        step = self.ask(self.subset.value, form, read, question=question, answer=response.answer)
         return msgspec.structs.replace(step, name=f"valor-{step.name}")
 
     def read_extraction(
