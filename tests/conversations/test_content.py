@@ -41,6 +41,31 @@ IMAGES = {
         {"type": "tool_result", "content": [{"type": "image", "url": URL}]},
         ImageUrl(URL),
     ),
+    "Bedrock, untyped": ({"image": {"format": "png", "source": {"bytes": BASE64}}}, ImageText(BASE64)),
+    "Bedrock, in a bucket": (
+        {"image": {"format": "png", "source": {"s3Location": {"uri": "s3://b/i.png"}}}},
+        ImageUrl("s3://b/i.png"),
+    ),
+    "Bedrock, of a tool": (
+        {
+            "toolResult": {
+                "toolUseId": "1",
+                "content": [{"image": {"format": "png", "source": {"bytes": PNG}}}],
+            }
+        },
+        PNG,
+    ),
+    "Gemini, as JavaScript has it": (
+        {"inlineData": {"mimeType": "image/png", "data": BASE64}},
+        ImageText(BASE64),
+    ),
+    "a Buffer of Node": (
+        {"type": "file", "mediaType": "image/png", "data": {"type": "Buffer", "data": [*PNG]}},
+        PNG,
+    ),
+    "an array of bytes": ({"type": "image", "image": {str(at): one for at, one in enumerate(PNG)}}, PNG),
+    "Mistral": ({"type": "image_url", "image_url": DATA_URL}, ImageText(BASE64)),
+    "in a part that nobody knows": ({"type": "attachment", "preview": {"src": DATA_URL}}, ImageText(BASE64)),
     "a file's data": ({"type": "input_file", "file_data": DATA_URL}, ImageText(BASE64)),
 }
 
@@ -59,15 +84,32 @@ GONE = {
     "unknown_placeholder": {"type": "image_url", "image_url": {"url": "<image omitted>"}},
 }
 
-NONE = {
+OTHER = {
     "audio": {"type": "blob", "modality": "audio", "mime_type": "audio/wav", "content": BASE64},
-    "a PDF": {"type": "file", "mime_type": "application/pdf", "file_id": "file-1"},
-    "a PDF's data": {"type": "input_file", "file_data": f"data:application/pdf;base64,{BASE64}"},
-    "audio at Langfuse": {
-        "type": "input_audio",
-        "input_audio": {"data": "@@@langfuseMedia:type=audio/wav|id=a|source=bytes@@@"},
+    "audio, at Langfuse": {
+        "type": "image",
+        "data": "@@@langfuseMedia:type=audio/wav|id=a|source=bytes@@@",
     },
+    "audio, of a chat": {"type": "input_audio", "input_audio": {"data": BASE64, "format": "wav"}},
+    "document": {"type": "file", "mime_type": "application/pdf", "file_id": "file-1"},
+    "document, its data": {"type": "input_file", "file_data": f"data:application/pdf;base64,{BASE64}"},
+    "document, of Bedrock": {"document": {"format": "pdf", "name": "x", "source": {"bytes": BASE64}}},
+    "video, of a chat": {"type": "video_url", "video_url": {"url": "https://x/a.mp4"}},
+    "video, as an image": {"type": "image_url", "image_url": {"url": "data:video/mp4;base64,AAAA"}},
+    "video, in a bucket": {
+        "type": "uri",
+        "modality": "video",
+        "mime_type": "video/mp4",
+        "uri": "gs://b/a.mp4",
+    },
+    "video, of Gemini": {"fileData": {"mimeType": "video/mp4", "fileUri": "gs://b/a.mp4"}},
+    "video, of Bedrock": {"video": {"format": "mp4", "source": {"bytes": BASE64}}},
+}
+
+NONE = {
     "reasoning": {"type": "reasoning", "content": "Hm."},
+    "a thought of Gemini": {"text": "Hm.", "thought": True},
+    "reasoning of Bedrock": {"reasoningContent": {"reasoningText": {"text": "Hm."}}},
     "what nobody knows": {"type": "hologram", "content": BASE64},
 }
 
@@ -83,6 +125,12 @@ def test_an_image_is_found_in_every_shape(name):
 def test_an_image_that_is_not_there_has_its_reason(reason):
     read = read_content([GONE[reason]])
     assert (read.images, read.left_out, read.text) == ((), (reason,), "")
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_what_is_no_image_is_told_by_its_kind(name):
+    read = read_content([OTHER[name]])
+    assert (read.images, read.left_out, read.text) == ((), (name.partition(",")[0],), "")
 
 
 @pytest.mark.parametrize("name", NONE)

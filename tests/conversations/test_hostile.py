@@ -75,6 +75,15 @@ KEYS = st.sampled_from(
                 "finish_reason",
             ),
             *(
+                *NAMES.parts.wrappers,
+                *NAMES.parts.texts,
+                "kwargs",
+                "thought",
+                "0",
+                "toolResult",
+                "reasoningContent",
+            ),
+            *(
                 key
                 for path in (*NAMES.parts.payload, *NAMES.parts.media, *NAMES.parts.file)
                 for key in path.split(".")
@@ -88,7 +97,11 @@ TYPES = st.sampled_from(
         | NAMES.parts.image
         | NAMES.parts.tool_call
         | NAMES.parts.tool_result
+        | NAMES.parts.silent
         | {
+            "human",
+            "AIMessageChunk",
+            "Buffer",
             "message",
             "response.created",
             "response.completed",
@@ -131,7 +144,6 @@ ATTRIBUTES = st.dictionaries(
                         one.model,
                         one.id,
                         one.marks,
-                        one.body,
                         one.input,
                         one.output,
                         one.text,
@@ -141,6 +153,8 @@ ATTRIBUTES = st.dictionaries(
                 ),
                 *NAMES.tags,
                 *NAMES.events.bodies,
+                *NAMES.events.fields,
+                *NAMES.bodies.attributes,
                 "error.type",
             }
         )

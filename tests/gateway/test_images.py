@@ -90,7 +90,7 @@ def bad(pictures):
         "a decompression bomb": (pictures.bomb(), "pixels"),
         "a smaller bomb": (pictures.bomb(7_000), "pixels"),
         "fewer pixels than declared": (pictures.bomb(5_000), "decoded"),
-        "a truncated GIF": (pictures.animated("GIF")[:100], "cut off"),
+        "a truncated GIF": (pictures.encoded("GIF", (64, 64))[:-50], "cut off"),
         "an animated WebP": (pictures.animated("WEBP"), "animated"),
         "an animated PNG": (pictures.animated("PNG"), "animated"),
         "a truncated PNG": (png[: len(png) // 2], "cut off"),

@@ -147,17 +147,25 @@ def _sample(image: Image) -> bytes:
 
 
 class Parts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What parts of a message are called, and where in them things are: paths with dots."""
+    """What parts of a message are called, and where in them things are: paths with dots.
+
+    A part without a type is named by its key. `other` has by their reasons how media begin that nobody looks
+    at here, `silent` what is neither said nor shown.
+    """
 
     text: frozenset[str]
     image: frozenset[str]
     tool_call: frozenset[str]
     tool_result: frozenset[str]
+    silent: frozenset[str]
+    other: dict[str, tuple[str, ...]]
     inside: tuple[str, ...]
-    image_keys: tuple[str, ...]
     payload: tuple[str, ...]
     media: tuple[str, ...]
     file: tuple[str, ...]
+    marks: str
+    wrappers: tuple[str, ...]
+    texts: tuple[str, ...]
 
 
 class Placeholder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -172,16 +180,17 @@ class Dialect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Attributes of a span. `kind` says what it is of: `calls` are of a model, `others` are not.
 
     `flat_input` and `flat_output` are prefixes. `plain`: a text that holds no messages is one itself; `text`
-    is always one. Only a call that has ended has one of `marks`.
+    is always one. Only a call that has ended has one of `marks`. `fallback`: what it has makes no call of a
+    span, and counts where no other dialect has as much.
     """
 
-    kind: tuple[str, ...]
-    calls: frozenset[str]
-    others: frozenset[str]
-    model: tuple[str, ...]
+    kind: tuple[str, ...] = ()
+    calls: frozenset[str] = frozenset()
+    others: frozenset[str] = frozenset()
+    model: tuple[str, ...] = ()
     id: tuple[str, ...] = ()
     marks: tuple[str, ...] = ()
-    body: tuple[str, ...] = ()
+    fallback: bool = False
     input: tuple[str, ...] = ()
     output: tuple[str, ...] = ()
     plain: bool = False
@@ -222,6 +231,15 @@ class Events(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     details: frozenset[str]
     names: tuple[str, ...]
     bodies: tuple[str, ...]
+    fields: tuple[str, ...]
+
+
+class Bodies(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Attributes that hold a request or a response as JSON, and where in it things are: paths with dots."""
+
+    attributes: tuple[str, ...]
+    model: tuple[str, ...]
+    id: tuple[str, ...]
 
 
 class LiteLlm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -236,6 +254,7 @@ class _Names(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     placeholder: tuple[Placeholder, ...]
     dialect: dict[str, Dialect]
     events: Events
+    bodies: Bodies
     litellm: LiteLlm
     tags: dict[str, str]
     library: tuple[Library, ...]

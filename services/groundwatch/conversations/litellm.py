@@ -38,6 +38,8 @@ def read_call(record: Any) -> Conversation | Unreadable | None:
         )
     inputs = read_messages(record.get("messages"), "user", plain=True)
     outputs = read_messages(record.get("response"), "assistant", plain=True)
+    if refusal := inputs.refusal("input") or outputs.refusal("output"):
+        return Unreadable("unreadable", f"the call: {refusal}", name[:256])
     conversation = Conversation(
         model=_model(record),
         tags=_tags(record),

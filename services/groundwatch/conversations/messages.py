@@ -26,29 +26,43 @@ _PARTS = NAMES.parts
 _PAYLOAD = tuple(tuple(path.split(".")) for path in _PARTS.payload)
 _MEDIA = tuple(tuple(path.split(".")) for path in _PARTS.media)
 _FILE = tuple(tuple(path.split(".")) for path in _PARTS.file)
+_SILENT = _PARTS.silent
+_OTHER = tuple((start, reason) for reason, starts in _PARTS.other.items() for start in starts)
+_ITEMS = _PARTS.tool_call | _PARTS.tool_result | _SILENT
+_KINDS = _PARTS.text | _PARTS.image | _ITEMS | {*dict(_OTHER)}
+"""Of parts; one without a type is named by its key."""
 
+_MARK = re.compile(_PARTS.marks, re.IGNORECASE)
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]{1,20}:\S", re.IGNORECASE)
-_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{4}[A-Za-z0-9+/_=\s-]*\Z")
+_BASE64 = re.compile(r"(?:b?['\"])?[A-Za-z0-9+/_-]{4}[A-Za-z0-9+/_=%\s-]*(?:['\"])?\s*\Z")
 _WORD = re.compile(r"[A-Za-z_-]{1,24}\Z")
 _MAX_URL = 8192
 _PART_HEAD = 512
 _DEEPEST_PART = 4
-"""Results of tools in results of tools."""
+"""Results of tools in results of tools, and things in what nobody knows."""
+
+_IMAGE_URL = "data:image/"
 
 MOST = 10_000
 """Messages and parts of one call that are read. More of them take seconds, and nobody asks a model that."""
 
-TOO_MANY = "too_many_parts"
+TOO_MANY, IMAGE_MARK = "too_many_parts", "image_mark"
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """What one side said. `calls_tool`: it asked for a tool. `left_out` are names of reasons."""
+    """What one side said. `calls_tool`: it asked for a tool. `left_out` are names of reasons, `unread` the
+    keys of a part that nobody knows."""
 
     role: str = ""
     text: str = ""
     images: tuple[Image, ...] = ()
     left_out: tuple[str, ...] = ()
     calls_tool: bool = False
+    unread: str = ""
+
+    def __bool__(self) -> bool:
+        """Whether anything of it was read."""
+        return bool(self.text or self.images or self.left_out or self.calls_tool)
 
 
 class Budget:
@@ -70,6 +84,14 @@ class _Content:
         self.images: list[Image] = []
         self.left_out: list[str] = []
         self.calls_tool = False
+        self.unread = ""
+
+    def add(self, image: Image | str | None) -> None:
+        """An image, or the reason for which it is none."""
+        if isinstance(image, str):
+            self.left_out.append(image)
+        elif image is not None:
+            self.images.append(image)
 
     def message(self, role: str) -> Message:
         return Message(
@@ -78,6 +100,7 @@ class _Content:
             images=tuple(self.images),
             left_out=tuple(self.left_out),
             calls_tool=self.calls_tool,
+            unread=self.unread,
         )
 
 
@@ -89,7 +112,7 @@ def read_content(content: Any, role: str = "", budget: Budget | None = None) -> 
 
 
 def image_of(value: object, *, inline: bool = False) -> Image | str | None:
-    """The image that a value is, or the name of the reason for which it is none; None: it is something else.
+    """The image that a value is, or the name of the reason for which it is none; None: no value at all.
 
     `inline` says that it stands where an image's own bytes do, so that any base64 is one.
     """
@@ -101,7 +124,7 @@ def image_of(value: object, *, inline: bool = False) -> Image | str | None:
     head = value[:_PART_HEAD].lstrip()
     if reason := placeholder(head):
         media = head.partition("type=")[2].partition("|")[0] if reason == "langfuse_media" else ""
-        return None if media and not media.startswith("image/") else reason
+        return _kind_of_other(media) if media and not media.startswith("image/") else reason
     if head[:5].lower() == "data:":
         return _data_url(value, head)
     if _ADDRESS.match(head):
@@ -115,8 +138,30 @@ def is_part(item: object) -> bool:
     """Whether this is a part of a message rather than a message."""
     if not isinstance(item, dict) or "role" in item:
         return False
-    kind = text_of(item.get("type")).lower()
-    return kind in _PARTS.text or kind in _PARTS.image or any(key in item for key in _PARTS.image_keys)
+    kind, held = _kind(item)
+    return kind in _PARTS.image or (kind in _PARTS.text and held is item)
+
+
+def _kind(part: dict[str, Any]) -> tuple[str, Any]:
+    """What a part is, and what it holds: itself where it has a type, else what is under its key."""
+    if kind := text_of(part.get("type")).lower():
+        return kind, part
+    held = ((key, one) for key, one in part.items() if one and isinstance(key, str))
+    return next(((key.lower(), one) for key, one in held if key.lower() in _KINDS), ("", None))
+
+
+def _kind_of_other(*words: str) -> str:
+    """The reason for which nobody looks at media that are called so."""
+    return next((reason for word in words for start, reason in _OTHER if word.startswith(start)), "document")
+
+
+def _octets(value: Any) -> bytes | None:
+    """The bytes of a list of numbers, and of what JavaScript writes for a Buffer or an array of bytes."""
+    if isinstance(value, dict):
+        value = [*value.values()] if "0" in value else value.get("type") == "Buffer" and value.get("data")
+    if not isinstance(value, list) or not all(type(one) is int and 0 <= one < 256 for one in value):
+        return None
+    return bytes(value)
 
 
 def _read(content: Any, found: _Content, depth: int) -> None:
@@ -141,20 +186,47 @@ def _read(content: Any, found: _Content, depth: int) -> None:
 
 
 def _read_part(part: dict[str, Any], found: _Content, depth: int) -> None:
-    kind = text_of(part.get("type")).lower()
+    kind, held = _kind(part)
+    if kind in _SILENT or part.get("thought") is True:
+        return
     if kind in _PARTS.tool_call:
         found.calls_tool = True
     elif kind in _PARTS.tool_result:
-        if depth < _DEEPEST_PART:
+        if depth < _DEEPEST_PART and isinstance(held, dict):
             inner = _Content(found.budget)
             for key in _PARTS.inside:
-                _read(part.get(key), inner, depth + 1)
+                _read(held.get(key), inner, depth + 1)
             found.images += inner.images
             found.left_out += inner.left_out
-    elif kind in _PARTS.text or (not kind and "text" in part):
+    elif kind in _PARTS.text:
         found.texts.append(_text(part))
-    elif kind in _PARTS.image or any(key in part for key in _PARTS.image_keys):
+    elif kind in _PARTS.image:
         _read_image(part, kind, found)
+    elif kind.startswith(tuple(dict(_OTHER))):
+        found.left_out.append(_kind_of_other(kind))
+    else:
+        images = len(found.images)
+        _read_inside(part, found, depth)
+        if part and len(found.images) == images:
+            found.unread = found.unread or _keys(part)
+
+
+def _read_inside(value: Any, found: _Content, depth: int) -> None:
+    """The images in a part that nobody knows."""
+    if isinstance(value, str):
+        if value[: len(_IMAGE_URL)].lower() == _IMAGE_URL and found.budget.take():
+            found.add(image_of(value))
+    elif isinstance(value, dict) and any(one.startswith("image/") for one in _media(value)):
+        if found.budget.take():
+            _read_image(value, "", found)
+    elif isinstance(value, dict | list | tuple) and depth < _DEEPEST_PART:
+        for one in value.values() if isinstance(value, dict) else value[:MOST]:
+            _read_inside(one, found, depth + 1)
+
+
+def _keys(value: dict[str, Any]) -> str:
+    """Of what is not read, as a message names them."""
+    return ", ".join(text_of(key)[:30] for key in list(value)[:8])
 
 
 def _text(part: dict[str, Any]) -> str:
@@ -168,20 +240,23 @@ def _text(part: dict[str, Any]) -> str:
 
 
 def _read_image(part: dict[str, Any], kind: str, found: _Content) -> None:
-    media = [text_of(value).lower() for path in _MEDIA if (value := _at(part, path))]
+    media = _media(part)
     if media and not any(one == "image" or one.startswith("image/") for one in media):
+        found.left_out.append(_kind_of_other(*media))
         return
     for path in _PAYLOAD:
         value = _at(part, path)
+        if isinstance(value, list | dict):
+            value = _octets(value)
         if not isinstance(value, str | bytes | bytearray) or not value:
             continue
-        image = image_of(value, inline=bool(media) or kind == "blob")
-        if isinstance(image, str):
-            found.left_out.append(image)
-        elif image is not None:
-            found.images.append(image)
+        found.add(image_of(value, inline=bool(media) or kind == "blob"))
         return
     found.left_out.append("file_id" if any(_at(part, path) for path in _FILE) else "bare_image")
+
+
+def _media(part: dict[str, Any]) -> list[str]:
+    return [media for path in _MEDIA if (media := text_of(_at(part, path)).lower())]
 
 
 def _data_url(value: str, head: str) -> Image | str | None:
@@ -190,7 +265,7 @@ def _data_url(value: str, head: str) -> Image | str | None:
     if not comma:
         return "unknown_placeholder"
     if kind and not kind.strip().lower().startswith(("image/", "application/octet-stream")):
-        return None
+        return _kind_of_other(kind.strip().lower())
     if reason := placeholder(start.lstrip()):
         return reason
     payload = value[value.index(",") + 1 :]
@@ -212,23 +287,38 @@ def _at(part: dict[str, Any], path: tuple[str, ...]) -> Any:
 
 Side = Literal["input", "output"]
 
-_DEEPEST = 3
+_DEEPEST = 8
+"""Lists and wrappers around a message: LangChain's lists of lists are the deepest."""
+
 _HEAD = 200
-_WRAPPERS = ("messages", "input", "contents", "choices", "output", "prompt", "completion", "message")
 _MESSAGE = frozenset(("role", "parts", "content", "tool_calls"))
-_TELLING = frozenset(("role", "parts", "type", "messages", "choices", "input", "output"))
+_HOLDING = frozenset(
+    ("messages", "choices", "contents", "candidates", "generations", "parts", "kwargs", "tool_calls")
+)
+"""Keys under which a list or an object is said by nobody but an API."""
+
+_TELLING = _HOLDING | {"message", "response", "inputs", "outputs", "prompts"}
+_SAYING = frozenset(("role", "type", "input", "output", "response", "generated_text", "text_output"))
+_ASKING = _SAYING.union(_PARTS.texts)
+"""Keys that tell of messages or a text in an answer, and in a question, which is JSON itself more rarely."""
 _CUT = re.compile(r'\s*(\[\s*)?\{\s*"')
 _USERS = frozenset(("user", "human"))
 _OWN = frozenset(("assistant", "ai", "model"))
 _SET = frozenset(("system", "developer"))
 _TOOLS = frozenset(("tool", "function"))
+_ROLES_OF_TYPES = _USERS | _OWN | _SET | _TOOLS
 
 
 class Read(msgspec.Struct, frozen=True):
-    """Messages, or none where the text that should have held them is `cut`: it is no JSON."""
+    """Messages, or none where the text that should have held them is `cut`: it is no JSON. `unread` are keys
+    of what is in a form that nobody knows, where nothing else is there."""
 
     messages: tuple[Message, ...] = ()
     cut: bool = False
+    unread: str = ""
+
+    def refusal(self, side: Side) -> str:
+        return f"its {side} is in a form that is not read, with the keys {self.unread}" if self.unread else ""
 
 
 def read_messages(value: Any, role: str, *, plain: bool = False) -> Read:
@@ -239,21 +329,31 @@ def read_messages(value: Any, role: str, *, plain: bool = False) -> Read:
     if isinstance(value, str | bytes) and has_more_values(value):
         return Read((Message(role=role, left_out=(TOO_MANY,)),))
     held = structured(value)
-    if plain and isinstance(value, str) and not _told(held):
-        # A question that begins as messages do was cut; an answer may be JSON that the model did not end.
-        cut = held is NOT_JSON and role == "user" and _CUT.match(value[:_HEAD])
-        held = NOT_JSON if cut else [value]
-    if held is NOT_JSON:
-        return Read(cut=True)
     found = _Found()
-    found.collect(held, role, 0)
-    return Read(tuple(found.messages))
+    if plain and isinstance(value, str):
+        asks = role == "user"
+        if _told(held, _TELLING, _ASKING if asks else _SAYING) or (asks and _IMAGE_URL in value):
+            found.collect(held, role, 0)
+        if not any(found.messages) and not _told(held, _HOLDING):
+            # A question that begins as messages do was cut; an answer may be JSON that the model did not end.
+            cut = held is NOT_JSON and asks and _CUT.match(value[:_HEAD])
+            return Read(cut=True) if cut else Read((read_content(value, role),))
+    elif held is NOT_JSON:
+        return Read(cut=True)
+    else:
+        found.collect(held, role, 0)
+    return Read(tuple(found.messages), unread="" if any(found.messages) else found.unread)
 
 
-def _told(held: Any) -> bool:
-    """Whether this says itself that it is messages."""
-    first = held[0] if isinstance(held, list) and held else held
-    return isinstance(first, dict) and not _TELLING.isdisjoint(first)
+def _told(held: Any, keys: frozenset[str], texts: frozenset[str] = frozenset()) -> bool:
+    """Whether this says itself that it is messages: by what it holds under a key, or by a key alone."""
+    while isinstance(held, list) and held:
+        held = held[0]
+    if not isinstance(held, dict):
+        return False
+    if "role" in held and ("content" in held or "parts" in held):
+        return True
+    return any(key in texts or (key in keys and isinstance(held[key], list | dict)) for key in held)
 
 
 def asked(messages: Iterable[Message]) -> str:
@@ -274,14 +374,11 @@ def with_side(conversation: Conversation, side: Side, messages: tuple[Message, .
     """The conversation with these messages as what was asked, or as what was answered."""
     if side == "output":
         return msgspec.structs.replace(conversation, answer=answered(messages))
-    return msgspec.structs.replace(
-        conversation,
-        prompt=asked(messages),
-        images=tuple(image for one in messages for image in one.images),
-        left_out=tuple(
-            reason_by(reason, conversation.library) for one in messages for reason in one.left_out
-        ),
-    )
+    prompt, images = asked(messages), tuple(image for one in messages for image in one.images)
+    left_out = tuple(reason_by(reason, conversation.library) for one in messages for reason in one.left_out)
+    if not images and not left_out and _MARK.search(prompt):
+        left_out = (IMAGE_MARK,)
+    return msgspec.structs.replace(conversation, prompt=prompt, images=images, left_out=left_out)
 
 
 def with_messages(conversation: Conversation, side: Side, messages: Any) -> Conversation:
@@ -291,7 +388,7 @@ def with_messages(conversation: Conversation, side: Side, messages: Any) -> Conv
     if isinstance(messages, bytes | str):
         messages = _fetched(messages)
     read = Read(cut=True) if messages is NOT_JSON else read_messages(messages, _ROLES[side])
-    if read.cut:
+    if read.cut or read.unread:
         left_out = (*conversation.left_out, "reference_unreadable")
         return msgspec.structs.replace(conversation, left_out=left_out)
     return with_side(conversation, side, read.messages)
@@ -316,6 +413,7 @@ class _Found:
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
+        self.unread = ""
         self._budget = Budget()
 
     def collect(self, value: Any, role: str, depth: int) -> None:
@@ -329,30 +427,48 @@ class _Found:
                 if not self._budget.take():
                     self.messages.append(Message(role=role, left_out=(TOO_MANY,)))
                     return
-                if isinstance(item, str | dict):
-                    self.collect(item, role, depth)
+                if isinstance(item, str | dict) or depth < _DEEPEST:
+                    self.collect(item, role, depth + 1)
         elif isinstance(value, dict):
             self._collect_dict(value, role, depth)
 
     def _collect_dict(self, value: dict[str, Any], role: str, depth: int) -> None:
-        if is_part(value):
+        kind = text_of(value.get("type")).lower()
+        holds = [one for key in _PARTS.wrappers if isinstance(one := value.get(key), list | dict)]
+        said = "" if kind else next((key for key in _PARTS.texts if text_of(value.get(key))), "")
+        if isinstance(value.get("kwargs"), dict) and depth < _DEEPEST:
+            # LangChain's own notation of an object: its class is in `id`.
+            named = value.get("id")
+            made = {"type": text_of(named[-1]) if isinstance(named, list) and named else ""}
+            self._collect_dict(made | value["kwargs"], role, depth + 1)
+        elif is_part(value) and not said and not any(holds):
             self.messages.append(read_content([value], role))
         elif not _MESSAGE.isdisjoint(value):
-            self.messages.append(_message(value, role, self._budget))
-        elif text_of(value.get("type")):
-            # An item of the responses API that is no message: a call of a tool, its result, reasoning.
-            self.messages.append(read_content([value], "tool", self._budget))
-        elif isinstance(value.get("text"), str):
-            self.messages.append(read_content(value["text"], role))
-        elif depth < _DEEPEST:
-            for key in _WRAPPERS:
-                if (inner := value.get(key)) is not None:
-                    self.collect(inner, role, depth + 1)
-                    break
+            content = value.get("content")
+            if isinstance(content, dict) and "parts" in content:
+                value = {**value, **content}
+            self._add(_message(value, role, self._budget))
+        elif holds and kind not in _ITEMS and not (said and value.get("images")):
+            if depth < _DEEPEST:
+                self.collect(next(filter(None, holds), []), role, depth + 1)
+        elif said:
+            # What stands beside it may be its image.
+            beside = {key: one for key, one in value.items() if key not in (said, "images")}
+            message = {"content": [value[said], beside], "images": value.get("images")}
+            self._add(_message(message, role, self._budget))
+        elif value:
+            # Also an item of the responses API that is no message: a call of a tool, its result, reasoning.
+            self._add(read_content([value], "tool" if kind else role, self._budget))
+
+    def _add(self, message: Message) -> None:
+        if message or not message.unread:
+            self.messages.append(message)
+        self.unread = self.unread or message.unread
 
 
 def _message(value: dict[str, Any], role: str, budget: Budget) -> Message:
-    role = text_of(value.get("role"))[:64] or role
+    kind = text_of(value.get("type")).lower().removesuffix("chunk").removesuffix("message")
+    role = text_of(value.get("role"))[:64] or (kind if kind in _ROLES_OF_TYPES else role)
     parts = value.get("parts")
     if isinstance(parts, list | tuple):
         read = read_content(parts, role, budget)

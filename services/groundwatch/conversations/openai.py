@@ -1,4 +1,4 @@
-"""Exchanges with OpenAI's API, and with what speaks as it does: chat completions and responses.
+"""Exchanges with OpenAI's API, and with what speaks as it does, or as another provider does.
 
 Whole or as a stream of events. Besides this package it needs msgspec only, so that a client can use it.
 """
@@ -26,7 +26,6 @@ _ENDED = frozenset(("", "stop", "completed", "end_turn", "eos"))
 """Reasons for an end that say nothing: the model was done."""
 
 _MOST_LINES = 400_000
-_ASKED = ("messages", "input", "prompt")
 _FINAL = ("response.completed", "response.incomplete", "response.failed")
 _TEXT = ("response.output_text", "response.refusal")
 
@@ -42,15 +41,18 @@ def read_exchange(request: Any, response: Any, *, id: str = "", at: float = 0.0)
     if not isinstance(request, dict) or not isinstance(response, dict):
         what = "response" if isinstance(request, dict) else "request"
         return Unreadable("unreadable", f"the {what} is neither JSON of OpenAI's API nor a stream of it", id)
+    if isinstance(inner := response.get("response"), dict):
+        response = inner
     response_id = text_of(response.get("id")).strip()
     if error := _error(response):
         return Unreadable("failed", f"the call failed: {error[:200]}", (id or response_id)[:256])
-    asked = next((request[key] for key in _ASKED if request.get(key) is not None), None)
-    said = {key: response[key] for key in ("choices", "output", "content", "role") if response.get(key)}
-    inputs = read_messages([asked] if isinstance(asked, str) else asked, "user").messages
-    outputs = read_messages(said, "assistant").messages
-    if not inputs or not said:
-        return Unreadable("unreadable", "neither a chat completion nor a response", (id or response_id)[:256])
+    read = read_messages(request, "user"), read_messages(response, "assistant")
+    inputs, outputs = (one.messages for one in read)
+    refusal = read[0].refusal("input") or read[1].refusal("output")
+    if refusal or not (any(inputs) and outputs):
+        refusal = refusal or "its input or its output is missing"
+        message = f"neither a chat completion nor a response: {refusal}"
+        return Unreadable("unreadable", message, (id or response_id)[:256])
     conversation = Conversation(
         model=text_of(response.get("model")).strip() or text_of(request.get("model")).strip(),
         tags=_tags(response),

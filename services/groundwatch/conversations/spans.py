@@ -1,7 +1,7 @@
 """Spans of calls of models, in the dialects of `conversations.toml`."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import msgspec
 
@@ -66,21 +66,22 @@ def library_of(scope: str, attributes: Attributes) -> str:
 
 def read_attributes(attributes: Attributes) -> Logged | None:
     """What the attributes say of a call; None where they are of something that is no call of a model."""
-    kinds = [first_text(attributes, dialect.kind).lower() for dialect in _DIALECTS]
+    kinds = [first_text(attributes, dialect.kind).strip('"').lower() for dialect in _DIALECTS]
     if any(kind in dialect.others for kind, dialect in zip(kinds, _DIALECTS, strict=True)):
         return None
-    model = next((model for one in _DIALECTS if (model := first_text(attributes, one.model))), "")
+    model = next((model for one in _DIALECTS if (model := first_text(attributes, one.model).strip('"'))), "")
     called = any(kind in dialect.calls for kind, dialect in zip(kinds, _DIALECTS, strict=True))
     marked = any(first_text(attributes, dialect.marks) for dialect in _DIALECTS)
+    called = called or (marked and not any(kinds))
     flat = _unflattened(attributes)
     logged = Logged(
-        inputs=_side(_said(attributes, one, "input", flat) for one in _DIALECTS),
-        outputs=_side(_said(attributes, one, "output", flat) for one in _DIALECTS),
+        inputs=_side(attributes, "input", flat, called),
+        outputs=_side(attributes, "output", flat, called),
         references=_references(attributes),
-        model=model,
-        response_id=_response_id(attributes),
+        model=model or _in_bodies(attributes, NAMES.bodies.model, called),
+        response_id=_response_id(attributes) or _in_bodies(attributes, NAMES.bodies.id, called),
         tags=_tags(attributes),
-        called=called or (marked and not any(kinds)),
+        called=called,
     )
     said = logged.inputs, logged.outputs
     if logged.called or logged.references or any(read.messages or read.cut for read in said):
@@ -93,13 +94,17 @@ def _first(attributes: Attributes, keys: Iterable[str]) -> Any:
 
 
 def _said(
-    attributes: Attributes, dialect: Dialect, side: Side, flat: dict[str, list[dict[str, Any]]]
+    attributes: Attributes,
+    dialect: Dialect,
+    side: Side,
+    keys: Iterable[str],
+    flat: dict[str, list[dict[str, Any]]],
 ) -> Read:
-    """The messages of one side in one dialect."""
+    """The messages of one side in one dialect, in the first of the attributes that is there."""
     if side == "input":
-        keys, prefix, role = dialect.input, dialect.flat_input, "user"
+        prefix, role = dialect.flat_input, "user"
     else:
-        keys, prefix, role = dialect.output, dialect.flat_output, "assistant"
+        prefix, role = dialect.flat_output, "assistant"
         if text := _first(attributes, dialect.text):
             return read_messages([text], role)
     value = _first(attributes, keys)
@@ -107,14 +112,38 @@ def _said(
     return read if read.messages or prefix not in flat else read_messages(flat[prefix], role)
 
 
-def _side(reads: Iterable[Read]) -> Read:
-    """What the first dialect has that has messages."""
-    cut = False
-    for read in reads:
-        if read.messages:
-            return read
-        cut |= read.cut
-    return Read(cut=cut)
+def _side(attributes: Attributes, side: Side, flat: dict[str, list[dict[str, Any]]], called: bool) -> Read:
+    """What the first dialect has that has messages, or a fallback where that has more.
+
+    Those are read only where something may be missing: an image, or all.
+    """
+    best = Read()
+    for dialect in _DIALECTS:
+        if not dialect.fallback and best.messages:
+            continue
+        keys = dialect.input if side == "input" else dialect.output
+        for given in [(key,) for key in keys] if dialect.fallback else [keys]:
+            if dialect.fallback and not (called and _may_lack(best, side)):
+                break
+            read = _said(attributes, dialect, side, given, flat)
+            if read.messages and (not best.messages or _worth(read) > _worth(best)):
+                best = read
+            elif not best.messages:
+                best = Read(cut=best.cut or read.cut, unread=best.unread or read.unread)
+    return best
+
+
+def _may_lack(read: Read, side: Side) -> bool:
+    images, sent, said = _worth(read)
+    return not said or sent > images or (side == "input" and not images)
+
+
+def _worth(read: Read) -> tuple[int, int, bool]:
+    """Images, those that are known to be lost among them, and a text: who has more of this tells more."""
+    images = sum(len(one.images) for one in read.messages)
+    lost = sum(len(one.left_out) for one in read.messages)
+    said = any(one.text for one in read.messages)
+    return images, images + lost, said
 
 
 def _references(attributes: Attributes) -> dict[str, str]:
@@ -130,19 +159,28 @@ def _response_id(attributes: Attributes) -> str:
     for dialect in _DIALECTS:
         if name := first_text(attributes, dialect.id):
             return name
-    for dialect in _DIALECTS:
-        if name := _id_in_body(attributes, dialect):
-            return name
     return ""
 
 
-def _id_in_body(attributes: Attributes, dialect: Dialect) -> str:
-    for key in dialect.body:
+def _in_bodies(attributes: Attributes, paths: Iterable[str], called: bool) -> str:
+    """The first text that is under one of the paths in a request or a response."""
+    for key in NAMES.bodies.attributes if called else ():
         value = attributes.get(key)
         if isinstance(value, str) and len(value) <= _MAX_BODY and value.startswith("{"):
             body = json_of(value)
-            return text_of(body.get("id")).strip() if isinstance(body, dict) else ""
+            for path in paths:
+                if text := text_of(_under(body, path)).strip():
+                    return text
     return ""
+
+
+def _under(value: Any, path: str) -> Any:
+    for key in path.split("."):
+        if isinstance(value, list) and key.isdigit():
+            value = value[int(key)] if int(key) < len(value) else None
+        else:
+            value = value.get(key) if isinstance(value, dict) else None
+    return value
 
 
 def _tags(attributes: Attributes) -> dict[str, str]:
@@ -185,12 +223,12 @@ def _set(message: dict[str, Any], key: str, value: Any) -> None:
         message[key] = value
     elif key.startswith(("tool_calls.", "function_call")):
         message["calls_tool"] = True
-    elif key.startswith("contents."):
-        index, rest = _index(key.removeprefix("contents."))
+    elif key.startswith(("contents.", "content.")):
+        index, rest = _index(key.partition(".")[2])
         if index is not None:
             part = message["parts"].setdefault(index, {})
             rest = rest.removeprefix("message_content.")
-            part["url" if rest == "image.image.url" else rest] = value
+            part["url" if rest in ("image.image.url", "image_url.url") else rest] = value
 
 
 def _joined(message: dict[str, Any]) -> dict[str, Any]:
@@ -199,8 +237,9 @@ def _joined(message: dict[str, Any]) -> dict[str, Any]:
     if isinstance(content, str) and content.startswith("[") and (read := _parts_in(content)):
         message["content"] = read
     elif parts:
-        first = [content] if isinstance(content, str) else []
-        message["content"] = first + [part for _, part in sorted(parts.items())]
+        held = [part for _, part in sorted(parts.items())]
+        repeats = any(part.get("text") == content for part in held)
+        message["content"] = [content, *held] if isinstance(content, str) and not repeats else held
     return message
 
 
@@ -275,10 +314,16 @@ def read_log(
         return Unreadable("no_ids", f"the log record {event_name} names no span: it may be of any call")
     if body is None:
         body = next((attributes[key] for key in _EVENTS.bodies if key in attributes), None)
+    if body is None:
+        body = {key: _unless_no_json(attributes[key]) for key in _EVENTS.fields if key in attributes} or None
     content = structured(body)
     if role and isinstance(content, dict) and "role" not in content:
         content = {"content": None, **content, "role": role}
-    messages = read_messages(content, role or "assistant").messages
+    read = read_messages(content, role or "assistant")
+    if read.unread and isinstance(content, dict) and (content.get("content") or content.get("message")):
+        refusal = read.refusal("input" if role else "output")
+        return Unreadable("unreadable", f"the log record {event_name}: {refusal}")
+    messages = read.messages
     index = content.get("index") if isinstance(content, dict) else 0
     return LogPart(
         trace_id=trace_id,
@@ -289,6 +334,11 @@ def read_log(
         index=index if type(index) is int and abs(index) < MOST else 0,
         library=library,
     )
+
+
+def _unless_no_json(value: Any) -> Any:
+    held = structured(value)
+    return value if held is NOT_JSON else held
 
 
 def joined(span: Conversation | None, parts: Sequence[LogPart]) -> Conversation | Unreadable:
@@ -409,6 +459,11 @@ def read_span(
         for event, inside in events
     ]
     parts = [part for part in read if isinstance(part, LogPart)]
+    refusal = next((one.message for one in read if _is_unread(one)), "")
+    if not parts:
+        refusal = refusal or logged.inputs.refusal("input") or logged.outputs.refusal("output")
+    if refusal:
+        return Unreadable("unreadable", f"the span {name[:80]} of a call: {refusal}", known)
     if not conversation.answer and not parts:
         if any(message.calls_tool for message in logged.outputs.messages):
             return Unreadable("tool_call", "the answer is a call of a tool", known)
@@ -419,6 +474,10 @@ def read_span(
     if not conversation.model and (conversation.answer or conversation.prompt or conversation.images):
         return Unreadable("no_model", f"the span {name[:80]} of a call names no model", known)
     return complete(conversation, asked=bool(logged.inputs.messages)) if conversation.answer else conversation
+
+
+def _is_unread(read: object) -> TypeGuard[Unreadable]:
+    return isinstance(read, Unreadable) and read.reason == "unreadable"
 
 
 def _error(attributes: Attributes) -> str:
