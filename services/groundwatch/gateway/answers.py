@@ -340,7 +340,7 @@ async def find_answer(
     hits, places = await asyncio.gather(
         _hits(search, AnswerQuery(id=name, tenant=tenant)), places_of(bus, key)
     )
-    runs = tuple(dict.fromkeys([*([LIVE] if any(hit.run == LIVE for hit in hits) else []), *_runs(hits)]))
+    runs = sorted({hit.run for hit in hits}, key=lambda name: (name != LIVE, name))
     wanted = run or (runs[0] if runs else LIVE)
     keys = list(dict.fromkeys([*(hit.key for hit in hits), *(in_partition(key, one) for one in places)]))
     own = [hit for hit in hits if hit.run == wanted]
@@ -371,7 +371,7 @@ async def find_answer(
         tenant=tenant,
         run=wanted,
         response=response,
-        runs=runs or (wanted,),
+        runs=tuple(runs) or (wanted,),
         outcomes={name: outcomes[name] for name in protocols if name in outcomes},
         waiting=tuple(name for name in protocols if name not in outcomes),
         hits=tuple(hits),
@@ -387,10 +387,6 @@ def parse_kind(subject: str) -> str:
 
 async def _hits(search: AnswerSearch, query: AnswerQuery) -> list[Hit]:
     return (await search.search(query, most=OF_ONE)).hits if search.index is not None else []
-
-
-def _runs(hits: Sequence[Hit]) -> list[str]:
-    return sorted({hit.run for hit in hits})
 
 
 async def _hot(

@@ -213,9 +213,6 @@ class Tokens:
             raise Refused("unauthenticated", "the token is not known here")
         return caller
 
-    def digest(self, token: str) -> bytes:
-        return _digest(token)
-
     def digests(self) -> list[bytes]:
         self._look()
         return list(self._callers)
@@ -478,7 +475,7 @@ class Access:
         caller = self.tokens.caller(token)
         if not caller.may("viewer"):
             raise Refused("role", "this token is for sending alone: there is nothing to see with it")
-        digest = self.tokens.digest(token)
+        digest = _digest(token)
         self._marks[mark := self.cookies.mark(digest)] = digest
         return self.cookies.new_session(token=mark)
 

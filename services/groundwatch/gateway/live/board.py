@@ -227,7 +227,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     parts: int
-    size: int
     streams: tuple[int, ...]
     sequence: int
     counting: str
@@ -311,7 +310,6 @@ class Snapshots:
             manifest = Manifest(
                 name=secrets.token_hex(8),
                 parts=len(parts),
-                size=len(data),
                 streams=tuple(one.made for one in await self._held()),
                 sequence=sequence,
                 counting=self._counting,

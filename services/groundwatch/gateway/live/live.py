@@ -27,7 +27,7 @@ from groundwatch.reviews.corrected import read_corrected
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.history import History, last_before, merged
 from groundwatch.runtime.delivery.streams import FAULTS, Batch, Read, decoded, position_of
-from groundwatch.runtime.services.tasks import SupervisedTask
+from groundwatch.runtime.services.tasks import SupervisedTask, until_set
 from groundwatch.runtime.stores.tombstones import Erased
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
@@ -88,9 +88,7 @@ class Watcher:
         """What to send next, with what was missed behind it; nothing if none came for `timeout` seconds."""
         if not self._queue and not self._missed:
             self.awake.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(timeout):
-                    await self.awake.wait()
+            await until_set(self.awake, timeout)
         found: list[Shown | Missed] = []
         while self._queue and len(found) < TOGETHER:
             self._last = self._queue[0].sequence
@@ -284,9 +282,7 @@ class Live:
     async def _ready(self) -> bool:
         """Wait until it is known from where on outcomes are shown, at most for a heartbeat."""
         if not self._closing:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(HEARTBEAT_SECONDS):
-                    await self._showing.wait()
+            await until_set(self._showing, HEARTBEAT_SECONDS)
         return self._closing or self._showing.is_set()
 
     async def _floor(self, since: int) -> int:
