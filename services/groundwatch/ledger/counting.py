@@ -8,7 +8,7 @@ is *lost*.
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 from nats.js import JetStreamContext
@@ -148,19 +148,16 @@ def together(ledgers: Sequence[Ledger]) -> Ledger:
     return msgspec.structs.replace(
         ledgers[-1],
         **sums,
-        reasons=_added([one.reasons for one in ledgers]),
-        in_flight_at=_added([one.in_flight_at for one in ledgers]),
+        reasons=_added(one.reasons for one in ledgers),
+        in_flight_at=_added(one.in_flight_at for one in ledgers),
         balanced=all(one.balanced for one in ledgers),
         lost_responses=tuple(lost for one in ledgers for lost in one.lost_responses),
         begun_anew="; ".join(anew),
     )
 
 
-def _added(several: Sequence[dict[str, int]]) -> dict[str, int]:
-    found: Counter[str] = Counter()
-    for one in several:
-        found.update(one)
-    return dict(found.most_common())
+def _added(several: Iterable[dict[str, int]]) -> dict[str, int]:
+    return dict(sum(map(Counter, several), Counter[str]()).most_common())
 
 
 TOGETHER = 500

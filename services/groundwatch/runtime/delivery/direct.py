@@ -31,7 +31,7 @@ import nats.errors
 import nats.js.errors
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
-from nats.js.api import RawStreamMsg, StreamInfo, StreamState
+from nats.js.api import RawStreamMsg, StreamInfo
 
 from groundwatch.runtime.services.tasks import until_set
 
@@ -217,17 +217,6 @@ async def last_of_each_subject(
             await subscription.unsubscribe()
 
 
-async def estimate_share(
-    js: JetStreamContext, stream: str, state: StreamState, matches: Callable[[str], bool]
-) -> float:
-    """About which share of the stream's messages has such a subject, by looking at one here and there."""
-    step = max(1, (state.last_seq - state.first_seq) // SAMPLES)
-    starts = range(state.first_seq, state.last_seq + 1, step)
-    # At random within each stretch: what comes at even distances is else seen too often or never.
-    subjects = await subjects_at(js, stream, [random.randrange(start, start + step) for start in starts])
-    return sum(map(matches, subjects)) / max(1, len(subjects))
-
-
 async def subjects_at(js: JetStreamContext, stream: str, sequences: Sequence[int]) -> list[str]:
     """The subjects of what the stream has at these sequences."""
     subject, timeout = f"$JS.API.DIRECT.GET.{stream}", js._timeout
@@ -355,8 +344,13 @@ def matcher(subjects: Sequence[str]) -> Callable[[str], bool]:
 
 
 async def share_of(js: JetStreamContext, stream: str, info: StreamInfo, subjects: Sequence[str]) -> float:
-    """About which share of the stream's messages has these subjects."""
-    return await estimate_share(js, stream, info.state, matcher(subjects))
+    """About which share of the stream's messages has these subjects, by looking at one here and there."""
+    state = info.state
+    step = max(1, (state.last_seq - state.first_seq) // SAMPLES)
+    starts = range(state.first_seq, state.last_seq + 1, step)
+    # At random within each stretch: what comes at even distances is else seen too often or never.
+    seen = await subjects_at(js, stream, [random.randrange(start, start + step) for start in starts])
+    return sum(map(matcher(subjects), seen)) / max(1, len(seen))
 
 
 async def part_of(

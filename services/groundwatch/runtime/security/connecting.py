@@ -44,8 +44,8 @@ class Refusals:
         if why not in self._seen:
             logger.error("nats.refused", user=self._user, problem=why)
         self._seen[why] = time.monotonic()
-        for listener in self._listeners:
-            listener()
+        while self._listeners:
+            self._listeners.pop()()
         return True
 
     def problems(self) -> list[str]:
@@ -60,19 +60,12 @@ class Refusals:
     @contextlib.contextmanager
     def telling(self, listener: Callable[[], object]) -> Iterator[None]:
         """Call `listener` at the first refusal within the block."""
-        called = False
-
-        def once() -> None:
-            nonlocal called
-            if not called:
-                called = True
-                listener()
-
-        self._listeners.append(once)
+        self._listeners.append(listener)
         try:
             yield
         finally:
-            self._listeners.remove(once)
+            if listener in self._listeners:
+                self._listeners.remove(listener)
 
 
 def explain(user: str, action: str, subject: str, partitions: int = 1) -> str:

@@ -13,9 +13,15 @@ from groundwatch.models.settings import ChatSettings, DetectorSettings, TritonSe
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.runtime.settings.gateway import GatewaySettings, Hosts, Protocol
-from groundwatch.runtime.settings.judges import ASKING, CASCADE, EMBEDDED, EngineSettings, JudgeSettings
+from groundwatch.runtime.settings.judges import (
+    ASKING,
+    CASCADE,
+    EMBEDDED,
+    EngineSettings,
+    JudgeSettings,
+    SecondOpinionSettings,
+)
 from groundwatch.runtime.settings.outflow import OutflowSettings
-from groundwatch.runtime.settings.second_opinion import SecondOpinionSettings
 from groundwatch.section import AtLeastOne, Count, NotNegative, Port, Positive, Section, wrong
 from groundwatch.statistics.alarm import Rule
 

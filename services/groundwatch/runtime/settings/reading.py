@@ -21,7 +21,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource
 from groundwatch import toml
 from groundwatch.errors import SettingsError, UsageError
 from groundwatch.runtime.settings import STAGES, Settings
-from groundwatch.runtime.settings.second_opinion import JUDGE, second_engines, second_protocols
+from groundwatch.runtime.settings.judges import JUDGE, second_engines, second_protocols
 from groundwatch.section import NO_SUCH, Key, dotted, explained
 
 ENVIRONMENT_PREFIX = "GROUNDWATCH_"
