@@ -292,12 +292,10 @@ _DEEPEST = 8
 
 _HEAD = 200
 _MESSAGE = frozenset(("role", "parts", "content", "tool_calls"))
-_HOLDING = frozenset(
-    ("messages", "choices", "contents", "candidates", "generations", "parts", "kwargs", "tool_calls")
-)
+_HOLDING = frozenset(("messages", "choices", "contents", "candidates", "generations", "parts", "tool_calls"))
 """Keys under which a list or an object is said by nobody but an API."""
 
-_TELLING = _HOLDING | {"message", "response", "inputs", "outputs", "prompts"}
+_TELLING = _HOLDING | {"message", "response", "inputs", "outputs", "prompts", "kwargs"}
 _SAYING = frozenset(("role", "type", "input", "output", "response", "generated_text", "text_output"))
 _ASKING = _SAYING.union(_PARTS.texts)
 """Keys that tell of messages or a text in an answer, and in a question, which is JSON itself more rarely."""
@@ -351,6 +349,9 @@ def _told(held: Any, keys: frozenset[str], texts: frozenset[str] = frozenset()) 
         held = held[0]
     if not isinstance(held, dict):
         return False
+    content = held.get("content")
+    if isinstance(content, dict) and "parts" in content:
+        return True
     if "role" in held and ("content" in held or "parts" in held):
         return True
     return any(key in texts or (key in keys and isinstance(held[key], list | dict)) for key in held)
@@ -436,7 +437,7 @@ class _Found:
         kind = text_of(value.get("type")).lower()
         holds = [one for key in _PARTS.wrappers if isinstance(one := value.get(key), list | dict)]
         said = "" if kind else next((key for key in _PARTS.texts if text_of(value.get(key))), "")
-        if isinstance(value.get("kwargs"), dict) and depth < _DEEPEST:
+        if "lc" in value and isinstance(value.get("kwargs"), dict) and depth < _DEEPEST:
             # LangChain's own notation of an object: its class is in `id`.
             named = value.get("id")
             made = {"type": text_of(named[-1]) if isinstance(named, list) and named else ""}

@@ -64,6 +64,14 @@ async def test_each_call_of_a_body_ends_on_its_own(gateway):
         assert (await gateway.http.post("/v1/litellm", content=wrong, headers=JSON)).status_code == 422
 
 
+async def test_messages_in_an_unknown_form_are_told_by_their_keys(gateway):
+    body = json.dumps(call("a" * 20, messages=[{"speaker": "x", "utterance": "What is it?"}]))
+    reply = await gateway.http.post("/v1/litellm", content=body, headers=JSON)
+    assert reply.status_code == 422 and "with the keys speaker, utterance" in reply.text
+    notes = (await gateway.http.get("/readyz")).json()["notes"]
+    assert any("calls come that are not read (unreadable)" in note for note in notes)
+
+
 async def test_only_what_passes_makes_the_logger_come_again(gateway, nats_server):
     body = json.dumps([call("a" * 20), call("b" * 20)])
     with frozen(nats_server.pid):

@@ -138,4 +138,5 @@ async def test_missing_images_end_in_an_outcome_and_a_note(gateway, pictures):
         assert gateway.count("groundwatch_logged_calls_total", source="otlp", result=result) == 1
     assert gateway.count("groundwatch_images_left_out_total", reason="some_reason") == 2
     told = (await gateway.http.get("/readyz")).json()
-    assert told["ready"] and len(told["notes"]) == 1 and "some_reason" in told["notes"][0]
+    assert told["ready"] and len(told["notes"]) == 2
+    assert "some_reason" in told["notes"][0] and "not read (shape)" in told["notes"][1]

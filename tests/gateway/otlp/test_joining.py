@@ -150,6 +150,9 @@ async def test_halves_whose_others_never_come_are_declined(gateway_factory):
     declined = {event.id: set(event.declined.values()) for event in await events(gateway, 2)}
     trace = f"{TRACE.hex()}:{SPAN.hex()}"
     assert declined == {CALL["gen_ai.response.id"]: {"no_content"}, trace: {"no_span"}}
+    # A span without content is no call that was refused.
+    told = gateway.count, "groundwatch_logged_calls_total"
+    assert [told[0](told[1], source="otlp", result=one) for one in ("incomplete", "refused")] == [2, 0]
     await eventually(lambda: nothing_waits(gateway), within=30)
 
 

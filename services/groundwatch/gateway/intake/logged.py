@@ -58,9 +58,9 @@ class LeftOut:
             self._metrics.images_left_out.labels(reason).inc()
             self.note(reason)
 
-    def note(self, reason: str) -> None:
+    def note(self, reason: str, note: str = "") -> None:
         if reason not in self._notes:
-            self._notes[reason] = note = note_on(reason)
+            self._notes[reason] = note = note or note_on(reason)
             logger.warning("gateway.images_left_out", reason=reason, note=note)
 
 
@@ -235,6 +235,10 @@ class LoggedCalls:
         """Record one. Raises `Refused`, of what is unreadable with the reason `malformed`."""
         if isinstance(call, Unreadable):
             self.count(source, "unreadable")
+            # Who sends seldom looks at replies.
+            note = f"{source}: calls come that are not read ({call.reason}); the log says what they are"
+            self._left_out.note(f"{source}_{call.reason}", note)
+            logger.warning(f"gateway.{source}", id=call.id, tenant=caller.only, reason=call.message)
             return await self._record(partial(_raise, call))
         read = partial(submission_of, caller=caller, bounds=self._bounds, tenant=tenant)
         try:
@@ -246,7 +250,7 @@ class LoggedCalls:
                 read = partial(read, varies=True)
             ended = await self._record(partial(read, call))
         except Refused as error:
-            self.count(source, "refused")
+            self.count(source, "incomplete" if error.field == "answer" else "refused")
             if error.field == "answer":
                 for reason in call.left_out:
                     self._left_out.note(reason)
