@@ -23,12 +23,12 @@ from groundwatch.gateway.intake.logged import LoggedCalls, with_uploaded
 from groundwatch.gateway.intake.submissions import Submission
 from groundwatch.gateway.live.alarms import AlarmPublisher
 from groundwatch.gateway.live.board import Snapshots, counting_of
-from groundwatch.gateway.live.corrections import Corrections
 from groundwatch.gateway.live.gauges import NatsMonitor, StreamGauges
 from groundwatch.gateway.live.live import Live
 from groundwatch.gateway.refusals import Recorded, Refused, bounded
 from groundwatch.gateway.replays import Replays
 from groundwatch.keys import response_key
+from groundwatch.reviews.corrected import Corrections
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.homes import event_of
 from groundwatch.runtime.delivery.outcomes import limits

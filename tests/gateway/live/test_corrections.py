@@ -10,8 +10,8 @@ from tests.support.provisioning import provision_again
 
 from groundwatch.errors import Unavailable
 from groundwatch.events import AlarmRaised
-from groundwatch.gateway.live import corrections
-from groundwatch.gateway.live.corrections import NAMES, Corrections
+from groundwatch.reviews import corrected as corrections
+from groundwatch.reviews.corrected import NAMES, Corrections
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.topology import QUEUES_BUCKET
 

@@ -14,13 +14,13 @@ from groundwatch.gateway.auth import Need
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.requests import Route, caller_of, form_of, is_json, json
 from groundwatch.gateway.live.alarms import Acknowledgements, key_of
-from groundwatch.gateway.live.corrections import CorrectedRates
 from groundwatch.gateway.pages.rendering import Pages, address, decimal, percent, scale_top, whole
 from groundwatch.gateway.refusals import Refused
 from groundwatch.keys import response_key
 from groundwatch.reporting.alarms import Raised
 from groundwatch.reporting.sums import facts_of
 from groundwatch.reporting.trends import merged_trend
+from groundwatch.reviews.corrected import RateTable
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.history import last_before
 from groundwatch.runtime.delivery.streams import FAULTS, Read, announced_alarms, decoded
@@ -260,7 +260,7 @@ class AlarmPages:
         except NOT_READ as error:
             notes, unread = [], str(error) or repr(error)
         rose = next(iter(await self._core.corrections.alarms([found], [found, *others])), None)
-        corrected = CorrectedRates(await self._core.live.corrected())
+        corrected = RateTable(await self._core.live.corrected())
         name = (alarm.model, alarm.protocol, alarm.fingerprint)
         versions = [
             one

@@ -9,13 +9,13 @@ from starlette.responses import Response
 from groundwatch.gateway.auth import Need
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.requests import Route, is_json, json
-from groundwatch.gateway.live.corrections import CorrectedRates
 from groundwatch.gateway.pages.rendering import Pages, scale_top
 from groundwatch.keys import digest
 from groundwatch.reporting.alarms import Raised
 from groundwatch.reporting.render import beside_rate
 from groundwatch.reporting.report import ModelReport
 from groundwatch.reporting.trends import Point, VersionReport, merged_trend
+from groundwatch.reviews.corrected import RateTable
 from groundwatch.statistics.intervals import Interval
 
 FEW = 25
@@ -113,7 +113,7 @@ class Overview:
 
     async def _rows(self, reports: list[dict[str, object]], raised: list[Raised]) -> list[ModelRow]:
         """Alarmed models first; then by protocol, and of many the busiest first."""
-        corrected = CorrectedRates(await self._core.live.corrected())
+        corrected = RateTable(await self._core.live.corrected())
         versions: dict[tuple[str, str, str], list[VersionReport]] = {}
         for version in await self._core.live.versions():
             versions.setdefault((version.model, version.protocol, version.fingerprint), []).append(version)
