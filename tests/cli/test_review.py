@@ -47,6 +47,9 @@ async def test_a_queue_and_its_opinions(command, publish: Publish, tmp_path: Pat
     out = tmp_path / "out.jsonl"
     assert (await command("review", "export", "--format", "verdicts", "--out", out)).returncode == 0
     assert [json.loads(line) for line in out.read_text().splitlines()] == lines
+    exported = await command("review", "export", "--format", "faithscore")
+    told = "opinions that have no line: 2 about answers that are kept no longer"
+    assert (exported.returncode, exported.stdout, exported.stderr.strip()) == (0, "", told)
     listed = await command("review", "list", "--json")
     assert json.loads(listed.stdout)["queues"][0]["queue"]["name"] == "first"
     assert (await command("review", "close", "first")).returncode == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 from tests.annotation.conftest import Publish, outcome
 from tests.conftest import BusFactory
 from tests.runtime.conftest import record
@@ -36,7 +37,7 @@ async def test_opinions_go_out_as_faithscores_annotations(
     outcomes = [outcome(one.id, units=UNITS) for one in responses]
     for one in responses:
         await record(bus, one)
-    await publish(outcomes)
+    await publish([*outcomes, msgspec.structs.replace(outcomes[1], protocol="tri-he")])
     facts = (
         fact("There is a ball.", Decision.SUPPORTED, claim=0),
         fact("There is a dog.", Decision.REFUTED),
@@ -51,8 +52,15 @@ async def test_opinions_go_out_as_faithscores_annotations(
         opinion_on(outcomes[1], reviewer="ben", labels=(Label.DESCRIPTIVE, None), **given),
         opinion_on(outcomes[1], reviewer="judge:1", judge=Judge(engine="llm"), **given),
         opinion_on(outcome("gone", units=UNITS), reviewer="ann", **given),
+        opinion_on(msgspec.structs.replace(outcomes[1], protocol="tri-he"), reviewer="ann", **given),
     ]
-    lines = [line async for line in lines_of(bus, opinions, "faithscore")]
+    left_out: list[str] = []
+    lines = [line async for line in lines_of(bus, opinions, "faithscore", left_out.append)]
+    assert left_out == [
+        "of judges",
+        "about answers that are kept no longer",
+        "about other protocols' claims",
+    ]
     assert [(line["reviewer"], line["mark"]) for line in lines] == [("ann", 3), ("ben", None)]
     file = tmp_path / "annotations.jsonl"
     file.write_text("\n".join(map(json.dumps, lines)))

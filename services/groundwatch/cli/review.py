@@ -2,6 +2,7 @@
 
 import getpass
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -175,6 +176,7 @@ def export(
     if form not in get_args(Format):
         raise UsageError(f"'{form}' is none of {', '.join(get_args(Format))}", "form")
     wanted = {"queue": queue, "protocol": protocol, "tenant": tenant}
+    left_out: Counter[str] = Counter()
 
     async def work(bus: Bus) -> list[Any]:
         opinions = [
@@ -182,9 +184,13 @@ def export(
             for one in await Opinions(bus).latest()
             if all(value in ("", getattr(one, name)) for name, value in wanted.items())
         ]
-        return [line async for line in lines_of(bus, opinions, form)]  # type: ignore[arg-type]
+        lines = lines_of(bus, opinions, form, lambda why: left_out.update([why]))  # type: ignore[arg-type]
+        return [line async for line in lines]
 
     lines = on_bus(settings, work)
+    if left_out:
+        reasons = ", ".join(f"{number:,} {why}" for why, number in sorted(left_out.items()))
+        say(f"opinions that have no line: {reasons}", err=True)
     if out is None:
         for line in lines:
             print_json_line(line)

@@ -64,14 +64,27 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
     holds: dict[int | str, Decision]
 
 
+FAITHSCORE: Format = "faithscore"
+
+
 async def lines_of(
-    bus: Bus, opinions: Iterable[OpinionGiven], form: Format
+    bus: Bus,
+    opinions: Iterable[OpinionGiven],
+    form: Format,
+    on_left_out: Callable[[str], None] = lambda why: None,
 ) -> AsyncIterator[dict[str, Any] | OpinionGiven]:
-    """What a file of this form has of these opinions, line by line. Raises `TransientError`."""
+    """What a file of this form has of these opinions, line by line. Raises `TransientError`.
+
+    `on_left_out` is told of each opinion that has no line there, and why.
+    """
     for one in opinions:
-        if form == "faithscore":
-            if (line := await _annotation(bus, one)) is not None:
+        if form == FAITHSCORE:
+            if why := _no_annotation(one):
+                on_left_out(why)
+            elif (line := await _annotation(bus, one)) is not None:
                 yield line
+            else:
+                on_left_out("about answers that are kept no longer")
             continue
         for told in _lines(one, form):
             yield told
@@ -257,14 +270,24 @@ async def _drawn(bus: Bus, spec: QueueSpec | None, opinion: OpinionGiven) -> Opi
     return msgspec.structs.replace(opinion, queue=spec.name, probability=item.probability)
 
 
+def _no_annotation(one: OpinionGiven) -> str:
+    """Why an opinion is none that FaithScore's annotators could have; empty where it is one.
+
+    What another protocol calls a claim is no atomic fact: "man is riding horse".
+    """
+    if one.protocol != FAITHSCORE:
+        return "about other protocols' claims"
+    if one.judge is not None:
+        return "of judges"
+    return "" if one.run == LIVE else "about runs"
+
+
 async def _annotation(bus: Bus, one: OpinionGiven) -> dict[str, Any] | None:
     """What a person says of a live answer as FaithScore's annotation; `id` is the image's tag or digest.
 
-    A sub-sentence without a label, and a fact that is undecided or removed, is in it nowhere. None of a
-    judge's opinion, and of one about an answer that is kept no longer.
+    A sub-sentence without a label, and a fact that is undecided or removed, is in it nowhere. None where
+    neither a stream nor the archive has the answer.
     """
-    if one.judge is not None or one.run != LIVE:
-        return None
     recorded = await _last(bus, RESPONSES, subject_of("recorded", LIVE, one.key), ResponseRecorded)
     subject = subject_of("outcome", LIVE, one.protocol, one.key)
     outcome = await _last(bus, OUTCOMES, subject, ResponseScored)

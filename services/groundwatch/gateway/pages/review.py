@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Annotated, Any, TypeVar, get_args
 from urllib.parse import quote
@@ -47,6 +48,7 @@ from groundwatch.reviews.queues import (
     read_spec,
 )
 from groundwatch.runtime.delivery.bus import ENCODER, Stored
+from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.statistics.alarm import ALL
 from groundwatch.times import read_moment
 from groundwatch.topology import OUTCOMES, RESPONSES, subject_of
@@ -207,8 +209,12 @@ class ReviewRoutes:
         ]
 
         async def lines() -> AsyncIterator[bytes]:
-            async for line in lines_of(self._core.bus, opinions, form):  # type: ignore[arg-type]
+            left_out: Counter[str] = Counter()
+            lines = lines_of(self._core.bus, opinions, form, lambda why: left_out.update([why]))  # type: ignore[arg-type]
+            async for line in lines:
                 yield ENCODER.encode(line) + b"\n"
+            if left_out:
+                logger.info("gateway.opinions_without_line", format=form, left_out=dict(left_out))
 
         return StreamingResponse(lines(), media_type="application/x-ndjson")
 
