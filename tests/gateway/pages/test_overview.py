@@ -13,6 +13,7 @@ from tests.support.pages import address, check_page, is_too_wide, open_page
 
 from groundwatch.events import Decision, Judge, JudgedClaim
 from groundwatch.reporting.corrected import CorrectedRow
+from groundwatch.reporting.report import shipped
 from groundwatch.reviews.corrected import CorrectedRates, write_corrected
 from groundwatch.runtime.settings import AlarmSettings
 from groundwatch.statistics.intervals import Interval
@@ -99,7 +100,7 @@ async def test_what_has_to_be_known_beside_a_rate_is_told_on_hover(gateway_facto
         text="There is a cat.", category="entity", unit=0, decision=Decision.REFUTED, hedged=True
     )
     stated = msgspec.structs.replace(guess, hedged=False, decision=Decision.SUPPORTED)
-    judges = {"extraction": Judge(engine="reader"), "verification": Judge(engine="fake")}
+    judges = {"extraction": shipped().judge, "verification": Judge(engine="fake")}
     await publish("a", claims=(guess, stated, stated), eligible=3, decided=3, judges=judges)
 
     async def told() -> bool:
