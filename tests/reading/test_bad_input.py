@@ -1,8 +1,9 @@
-"""Answers that nobody would write each end in one outcome, in time that does not run away."""
+"""Answers that nobody would write each end in one outcome, in time and memory that do not run away."""
 
 from __future__ import annotations
 
 import time
+import tracemalloc
 
 import pytest
 
@@ -36,6 +37,20 @@ BAD = {
     "combining": COMBINING,
     "invisible": INVISIBLE,
 }
+
+
+MEMORY = 64 * 2**20
+"""Bytes: five times what the greediest of them takes."""
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_reading_takes_memory_for_what_is_written_and_no_more(name: str) -> None:
+    tracemalloc.start()
+    try:
+        read_document(BAD[name])
+        assert tracemalloc.get_traced_memory()[1] < MEMORY
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.slow
