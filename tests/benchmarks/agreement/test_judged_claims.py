@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.annotation.conftest import Publish, outcome, publish
+from tests.conftest import BusFactory
+from tests.runtime.conftest import record
 from tests.support.command_line import CommandLine
 from tests.support.llm_server import LlmServer, picture, running
+
+from groundwatch.events import Decision, FactOpinion, Label, ResponseRecorded, SubSentence
+from groundwatch.reviews.files import lines_of
+from groundwatch.reviews.opinions import opinion_on
+
+__all__ = ["publish"]
 
 TRUE, FALSE = "non-hallucination", "hallucination"
 SEEN = {"a": "dog ball", "b": "cat"}
@@ -147,3 +158,51 @@ def test_the_tables_of_verifiers(
     by_reference = json.loads(nobody("validate", "faithscore", annotation(tmp_path), "--json").stdout)
     assert "table_2" not in by_reference, "the reference judge would be judged by itself"
     assert by_reference["table_8"]["pearson"]["value"] == pytest.approx(1.0)
+
+
+@pytest.mark.slow
+async def test_what_people_say_of_live_answers_is_held_against_a_verifier(
+    nobody: CommandLine,
+    server: LlmServer,
+    images: Path,
+    tmp_path: Path,
+    bus_factory: BusFactory,
+    publish: Publish,
+) -> None:
+    """As `review export --format faithscore` writes it, by the images' digests, under any names."""
+    pytest.importorskip("sentence_transformers")
+    bus = await bus_factory("annotation")
+    opinions = []
+    for name, said in SAID.items():
+        answer = " ".join(claim for claim, _ in said)
+        seen = hashlib.sha256((images / f"{name}.png").read_bytes()).hexdigest()
+        units = tuple(
+            SubSentence(start=at, end=at + len(claim), text=claim, label=Label.DESCRIPTIVE)
+            for claim, _ in said
+            for at in [answer.index(claim)]
+        )
+        scored = outcome(name, units=units)
+        await record(bus, ResponseRecorded(id=name, model="lvlm", answer=answer, images=(seen,)))
+        await publish([scored])
+        facts = tuple(
+            FactOpinion(
+                text=claim,
+                category="entity",
+                decision=Decision.SUPPORTED if label == TRUE else Decision.REFUTED,
+            )
+            for claim, label in said
+        )
+        labels = tuple(unit.label for unit in units)
+        opinions.append(opinion_on(scored, reviewer="ann", labels=labels, facts=facts, given_at=1.0))
+    file = tmp_path / "exported.jsonl"
+    file.write_text(
+        "".join([json.dumps(line) + "\n" async for line in lines_of(bus, opinions, "faithscore")])
+    )
+    typed = ("validate", "faithscore", file, "--images", images, "--judge", "visual", "--json")
+    done = await asyncio.to_thread(nobody, *typed, **asking(server))
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    # Of five facts the one ball is judged otherwise than people do.
+    assert found["table_2"]["accuracy"]["value"] == pytest.approx(4 / 5)
+    assert (found["table_2"]["claims"], found["answers"]) == (5, 2)
+    assert found["recogniser"]["accuracy"] == 1.0
