@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -101,6 +102,10 @@ def test_it_asks_judges_rolls_out_and_tells_the_truth_beside(nobody, place):
     assert all(0 <= one["true_rate"] <= 1 for one in versions.values() if one["true_rate"] is not None)
     assert (found["rollout"]["model"], found["rollout"]["response"]) == ("osprey", 5)
     assert all(0 <= one["probability"] < 0.5 and one["fact"] and one["shown"] for one in found["worst"])
+    # The first answer in Markdown that denies something: its denial is no claim, and its marks are told.
+    denial = found["denial"]
+    assert denial["decision"] == "supported" and denial["left_out"]
+    assert re.search(r"\b(no|not)\b", denial["fact"]) and "**" in denial["answer"]
     assert found["alarms"] == []
     assert {"start", "traffic", "total"} <= found["seconds"].keys()
 
