@@ -154,7 +154,6 @@ ATTRIBUTES = st.dictionaries(
                 *NAMES.tags,
                 *NAMES.events.bodies,
                 *NAMES.events.fields,
-                *NAMES.bodies.attributes,
                 "error.type",
             }
         )

@@ -235,9 +235,8 @@ class Events(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Bodies(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Attributes that hold a request or a response as JSON, and where in it things are: paths with dots."""
+    """Where in a request or a response things are that no attribute says: paths with dots."""
 
-    attributes: tuple[str, ...]
     model: tuple[str, ...]
     id: tuple[str, ...]
 

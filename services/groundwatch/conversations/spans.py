@@ -37,6 +37,7 @@ from groundwatch.conversations.messages import (
 
 _DIALECTS = tuple(NAMES.dialect.values())
 _PREFIXES = tuple(f"{prefix}." for one in _DIALECTS for prefix in (one.flat_input, one.flat_output) if prefix)
+_RESPONSES, _REQUESTS = NAMES.dialect["bodies"].output, NAMES.dialect["bodies"].input
 _MAX_INDEX_DIGITS = 9
 _MAX_BODY = 4 * 1024 * 1024
 
@@ -78,8 +79,8 @@ def read_attributes(attributes: Attributes) -> Logged | None:
         inputs=_side(attributes, "input", flat, called),
         outputs=_side(attributes, "output", flat, called),
         references=_references(attributes),
-        model=model or _in_bodies(attributes, NAMES.bodies.model, called),
-        response_id=_response_id(attributes) or _in_bodies(attributes, NAMES.bodies.id, called),
+        model=model or _in_bodies(attributes, NAMES.bodies.model, _RESPONSES + _REQUESTS, called),
+        response_id=_response_id(attributes) or _in_bodies(attributes, NAMES.bodies.id, _RESPONSES, called),
         tags=_tags(attributes),
         called=called,
     )
@@ -162,9 +163,9 @@ def _response_id(attributes: Attributes) -> str:
     return ""
 
 
-def _in_bodies(attributes: Attributes, paths: Iterable[str], called: bool) -> str:
-    """The first text that is under one of the paths in a request or a response."""
-    for key in NAMES.bodies.attributes if called else ():
+def _in_bodies(attributes: Attributes, paths: Iterable[str], keys: Iterable[str], called: bool) -> str:
+    """The first text that is under one of the paths in the requests or responses under these keys."""
+    for key in keys if called else ():
         value = attributes.get(key)
         if isinstance(value, str) and len(value) <= _MAX_BODY and value.startswith("{"):
             body = json_of(value)
