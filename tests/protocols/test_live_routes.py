@@ -51,6 +51,9 @@ RESPONSES = [
     asked("untold", "Yes", holds=None),
     in_sequence("right", "There are three shirts.", level="coarse"),
     in_sequence("wrong", "Yes", level="fine", truth="no"),
+    asked("thinks", "<think>Let me look for a dog"),
+    in_sequence("thought", "<think>Let me count. Three", level="coarse", questions="2"),
+    asked("german", "<think>A dog?</think>Auf dem Bild liegt ein brauner Hund auf einem Sofa."),
     in_sequence("loose", "Yes", level="", truth="no"),
     described("true", "A man is riding a brown horse.", *RIDER),
     described("false", "A giraffe is eating a pizza.", *RIDER),
@@ -61,6 +64,9 @@ SCORES = {"tp": 1, "fp": 0, "tn": 1, "right": 1, "wrong": 0, "true": 1, "false":
 REASONS = {
     "unread": "unsure_reply",
     "untold": "no_reference",
+    "thinks": "reasoning_only",
+    "thought": "reasoning_only",
+    "german": "another_language",
     "loose": "no_sequence",
     "blank": "no_triplets",
     "alone": "no_reference",
@@ -102,6 +108,12 @@ async def test_every_response_ends_with_its_outcome(bus_factory, clean_streams):
     assert {name: one.score for name, one in found.items() if one.outcome is OutcomeKind.SCORED} == SCORES
     assert {name: one.reason for name, one in found.items() if one.reason} == REASONS
     assert found["fp"].values["fp"] == 1
+    # Who does not come to an answer is as wrong as who gives none; what is not read here says nothing of it.
+    assert found["thinks"].values == found["unread"].values == {"accuracy": 0}
+    assert found["thought"].values == {"coarse": 0, "part": 0.5}
+    assert found["german"].values == {}
+    assert [part.kind.value for part in found["german"].left_out] == ["reasoning", "language"]
+    assert [part.kind.value for part in found["thinks"].left_out] == ["reasoning"]
     assert found["false"].values["hallu.object"] == 1
     assert found["true"].judges["verification"].engine == "calibrated"
     assert found["tp"].judges["verification"].engine == "reference"
@@ -148,5 +160,6 @@ async def test_what_cannot_be_read_is_unscored_and_never_a_hallucination(bus_fac
     kinds = {name: {part.kind.value for part in outcome.left_out} for name, outcome in read.items()}
     assert kinds == {"en": set(), "thought": {"reasoning"}, "boxed": {"mark"}}
     value = metrics.registry.get_sample_value
-    assert value("groundwatch_left_out_total", {"kind": "reasoning", "language": ""}) == 1
+    assert value("groundwatch_left_out_total", {"kind": "reasoning", "language": ""}) == 2
+    assert value("groundwatch_left_out_total", {"kind": "language", "language": "de"}) == 1
     assert value("groundwatch_unread_answers_total", {"reason": "another_language", "language": "de"}) == 1

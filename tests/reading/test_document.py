@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groundwatch.errors import Unscorable
 from groundwatch.events import Claim, LeftOutKind
 from groundwatch.reading.document import keep_languages, read_document, with_places
 
@@ -57,7 +56,7 @@ def kinds(answer: str) -> list[str]:
 def test_reasoning_is_kept_apart(answer: str) -> None:
     assert words(answer) == "A dog lies here."
     assert "reasoning" in kinds(answer)
-    assert not read_document(answer).silent
+    assert read_document(answer).unread is None
 
 
 @pytest.mark.parametrize(
@@ -71,7 +70,8 @@ def test_reasoning_is_kept_apart(answer: str) -> None:
     ],
 )
 def test_an_answer_that_only_reasons_is_silent(answer: str) -> None:
-    assert read_document(answer).silent
+    why = read_document(answer).unread
+    assert why is not None and why.reason == "reasoning_only"
 
 
 @pytest.mark.parametrize("answer", ["<think>A horse, or", "<|channel|>analysis<|message|>A horse, or"])
@@ -237,6 +237,12 @@ def test_what_only_looks_like_a_mark_stays(answer: str) -> None:
         ("A dog lies here. " + "The sofa is green. " * 400, "A dog lies here. The sofa is green."),
         ("The sofa is green. " * 9 + "The sofa is", "The sofa is green."),
         ("a red cup and " * 30, "a red cup and"),
+        ("A dog. " * 400, "A dog."),
+        ("- car\n" * 50, "- car"),
+        (
+            "a man in a red shirt standing near the car, " * 100,
+            "a man in a red shirt standing near the car,",
+        ),
     ],
 )
 def test_a_loop_is_read_once(answer: str, said: str) -> None:
@@ -244,8 +250,21 @@ def test_a_loop_is_read_once(answer: str, said: str) -> None:
     assert kinds(answer) == ["repetition"]
 
 
+def test_what_nobody_sees_of_a_page_is_not_read() -> None:
+    hidden = "<!-- a cat --><style>p {color: red}</style><script>let horse = 1</script>"
+    assert words(f"A dog{hidden} runs.") == "A dog runs."
+    assert kinds(f"A dog{hidden} runs.") == ["code"]
+
+
 def test_what_is_said_some_times_is_no_loop() -> None:
-    for answer in ("A dog. A dog. A dog. A dog. A dog.", "A cup is red. " * 3, "1 1 1 1 1 1 1 1", "no no no"):
+    for answer in (
+        "A dog. A dog. A dog. A dog. A dog.",
+        "A cup is red. " * 3,
+        "1 1 1 1 1 1 1 1",
+        "no no no",
+        "no\n" * 9,
+        "7\n" * 20,
+    ):
         assert kinds(answer) == []
 
 
@@ -310,9 +329,8 @@ def test_an_engine_of_any_language_reads_all() -> None:
     ],
 )
 def test_another_language_is_not_read(answer: str, prompt: str, language: str) -> None:
-    with pytest.raises(Unscorable) as told:
-        keep_languages(read_document(answer), ENGLISH, prompt)
-    assert (told.value.reason, told.value.detail) == ("another_language", language)
+    why = keep_languages(read_document(answer), ENGLISH, prompt).unread
+    assert why is not None and (why.reason, why.detail) == ("another_language", language)
 
 
 @pytest.mark.parametrize(

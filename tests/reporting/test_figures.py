@@ -288,13 +288,14 @@ def test_old_outcomes_and_judged_ones_without_values_are_lacking():
     assert again == row.figures
 
 
-def test_a_reply_that_cannot_be_read_is_wrong_and_beside_that_stands_the_figure_of_those_read():
+@pytest.mark.parametrize("protocol", ["pope", "dash-b", "amber-existence"])
+def test_a_reply_that_cannot_be_read_is_wrong_and_beside_that_stands_the_figure_of_those_read(protocol: str):
     report = Report()
     (_, right), *_ = [(one, outcome) for one, outcome in outcomes("pope") if outcome.score == 1]
-    report.add(right)
+    report.add(msgspec.structs.replace(right, protocol=protocol))
     with pytest.raises(Unscorable) as unread:
-        read_claim(response("pope", 9, answer="Hard to say.", prompt="A dog?"))
-    report.add(unscored(response("pope", 9), "pope", unread.value, judges=right.judges))
+        read_claim(response(protocol, 9, answer="Hard to say.", prompt="A dog?"))
+    report.add(unscored(response(protocol, 9), protocol, unread.value, judges=right.judges))
     (row,) = report.models()
     figures = {figure.name: figure.value for figure in row.figures}
     assert figures["accuracy"] is not None and (figures["accuracy"].value, figures["accuracy"].n) == (0.5, 2)

@@ -11,7 +11,16 @@ import msgspec
 import pytest
 
 from groundwatch.errors import UsageError
-from groundwatch.events import Decision, Drawn, Label, OutcomeKind, ResponseScored, SubSentence
+from groundwatch.events import (
+    Decision,
+    Drawn,
+    Label,
+    LeftOut,
+    LeftOutKind,
+    OutcomeKind,
+    ResponseScored,
+    SubSentence,
+)
 from groundwatch.protocols import registry
 from groundwatch.reporting.render import render
 from groundwatch.reporting.report import Report, extraction_alone, shipped
@@ -23,14 +32,19 @@ from groundwatch.terminal import Console
 def test_answers_in_other_languages_are_counted_by_language(make):
     report = Report()
     report.add(make.scored(1, 0, 4))
+    report.add(
+        make.scored(0, 0, 2, left_out=(LeftOut(start=4, end=30, kind=LeftOutKind.LANGUAGE, detail="de"),) * 2)
+    )
     for language in ("de", "de", "fr"):
         report.add(make.ended(OutcomeKind.UNSCORED, "another_language", detail=language))
     (model,) = report.models()
     assert (model.unscored, model.languages) == ({"another_language": 3}, {"de": 2, "fr": 1})
+    assert model.partly_read == {"de": 1}
     assert model.hallucination_rate is not None and model.hallucination_rate.value == 0
     out = io.StringIO()
     render(report, Console(file=out, width=120))
-    assert "not read, by language 2 de, 1 fr" in " ".join(out.getvalue().split())
+    told = " ".join(out.getvalue().split())
+    assert "not read, by language 2 de, 1 fr" in told and "judged without their parts in 1 de" in told
 
 
 def test_every_number_of_a_model(make):

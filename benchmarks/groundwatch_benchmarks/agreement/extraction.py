@@ -29,7 +29,7 @@ from groundwatch.models.embeddings import SentenceEmbedder
 from groundwatch.protocols import registry
 from groundwatch.protocols.method import CommandResult, Progress, Result
 from groundwatch.protocols.published import read_lines
-from groundwatch.reading.document import REASONING_ONLY, keep_languages, read_document
+from groundwatch.reading.document import keep_languages, read_document
 from groundwatch.reporting.report import OTHER_LANGUAGE, Counts, Faultless
 from groundwatch.runtime.settings import Settings
 from groundwatch.terminal import Group, RenderableType, Table, box
@@ -141,12 +141,10 @@ async def read_answers(answers: Sequence[GoldAnswer], engine: ExtractionEngine, 
     responses = []
     for answer in answers:
         document = read_document(answer.answer)
-        try:
-            if document.silent:
-                raise Unscorable(REASONING_ONLY)
+        if document.unread is None:
             document = keep_languages(document, engine.languages, answer.prompt)
-        except Unscorable as error:
-            ends[answer.id] = Read(reason=error.reason)
+        if (why := document.unread) is not None:
+            ends[answer.id] = Read(reason=why.reason)
             continue
         responses.append(
             ResponseRecorded(id=answer.id, model="gold", prompt=answer.prompt, answer=document.text)

@@ -53,7 +53,7 @@ class ExtractionService(StageService):
         publications: list[list[Publication]] = [self._declined(work) for work in works]
         failures: list[dict[str, Exception]] = [{} for _ in works]
         wanted: dict[str, list[int]] = {}
-        documents: dict[int, Document | Unscorable] = {}
+        documents: dict[int, Document] = {}
         for index, work in enumerate(works):
             for name in self._named(work) if work.arrived.first else await self._left(work):
                 if work.event.unanswered is None:
@@ -78,27 +78,23 @@ class ExtractionService(StageService):
             for out, failed in zip(publications, failures, strict=True)
         ]
 
-    def _read(self, responses: Sequence[ResponseRecorded]) -> list[Document | Unscorable]:
-        """What the engine reads of each answer, or why it reads nothing."""
-        documents: list[Document | Unscorable] = []
+    def _read(self, responses: Sequence[ResponseRecorded]) -> list[Document]:
+        """What the engine reads of each answer."""
+        documents = []
         for response in responses:
             document = read_document(response.answer)
-            try:
-                if document.silent:
-                    raise Unscorable(REASONING_ONLY, "cut_off" if document.cut else "")
+            if document.unread is None:
                 document = keep_languages(document, self.engine.languages, response.prompt)
-            except Unscorable as error:
-                documents.append(error)
-                language = error.detail if error.reason == ANOTHER_LANGUAGE else ""
-                self.metrics.unread_answers.labels(error.reason, language).inc()
-                continue
             documents.append(document)
+            if (why := document.unread) is not None:
+                language = why.detail if why.reason == ANOTHER_LANGUAGE else ""
+                self.metrics.unread_answers.labels(why.reason, language).inc()
             for kind, detail in {(part.kind, part.detail) for part in document.left_out}:
                 self.metrics.left_out.labels(kind.value, detail if kind is LeftOutKind.LANGUAGE else "").inc()
         return documents
 
     async def _extract(
-        self, name: str, responses: Sequence[ResponseRecorded], documents: Sequence[Document | Unscorable]
+        self, name: str, responses: Sequence[ResponseRecorded], documents: Sequence[Document]
     ) -> list[Publication | GroundwatchError]:
         protocol = find_protocol(name)
         if isinstance(protocol, GroundwatchError):
@@ -109,21 +105,22 @@ class ExtractionService(StageService):
         readable = [
             msgspec.structs.replace(response, answer=document.text)
             for response, document in zip(responses, documents, strict=True)
-            if isinstance(document, Document)
+            if document.unread is None
         ]
         results: Iterator[Extraction | GroundwatchError] = iter(
             await self.judge_all(protocol, self.engine.extract, readable, self.engine.judge, Extraction)
         )
         ends: list[Publication | GroundwatchError] = []
         for response, document in zip(responses, documents, strict=True):
-            result = next(results) if isinstance(document, Document) else document
+            result = document.unread or next(results)
             match result:
-                case Unscorable():
-                    ends.append(self._unscored(response, name, result, judge))
+                case Unscorable(reason=reason):
+                    if reason == REASONING_ONLY:
+                        result.values = protocol.values_without_answer(response)
+                    ends.append(self._unscored(response, name, result, judge, document))
                 case GroundwatchError():
                     ends.append(result)
                 case _:
-                    assert isinstance(document, Document)
                     ends.append(self._extracted(response, protocol, judge, result, document))
         return ends
 
@@ -166,10 +163,17 @@ class ExtractionService(StageService):
         ]
 
     def _unscored(
-        self, response: ResponseRecorded, protocol: str, error: Unscorable, judge: Judge | None = None
+        self,
+        response: ResponseRecorded,
+        protocol: str,
+        error: Unscorable,
+        judge: Judge | None = None,
+        document: Document | None = None,
     ) -> Publication:
-        judges = {self.name: judge} if judge else None
-        return self.publication_of(outcomes.unscored(response, protocol, error, judges=judges))
+        outcome = outcomes.unscored(response, protocol, error, judges={self.name: judge} if judge else None)
+        if document is not None and document.left_out:
+            outcome = msgspec.structs.replace(outcome, left_out=document.left_out)
+        return self.publication_of(outcome)
 
     def _extracted(
         self,

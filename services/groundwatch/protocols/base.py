@@ -226,6 +226,10 @@ class EvaluationProtocol:
         """Turn judgements into numbers. Raises `Unscorable` when there is nothing to score, never 0."""
         raise InputError(f"{self.name} scores no claims")
 
+    def values_without_answer(self, response: ResponseRecorded) -> Mapping[str, float]:
+        """The values of a response whose model did not come to an answer: no number, or as wrong as any."""
+        return {}
+
     def prompt_digest(self, stage: Stage) -> str:
         """Digest of every prompt that an LLM engine uses at this stage; empty where it asks nothing."""
         names = self.prompt_files.get(stage, ())

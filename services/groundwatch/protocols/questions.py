@@ -285,6 +285,9 @@ class YesNoProtocol(EvaluationProtocol):
             },
         )
 
+    def values_without_answer(self, response: ResponseRecorded) -> Mapping[str, float]:
+        return UNREAD
+
     def extraction_step(
         self, index: int, response: ResponseRecorded, units: tuple[SubSentence, ...]
     ) -> Step | None:

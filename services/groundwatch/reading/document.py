@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from importlib.resources import files
+from itertools import groupby
 from typing import NamedTuple
 
 import msgspec
@@ -27,7 +28,10 @@ ANOTHER_LANGUAGE = "another_language"
 REPEATS = 3
 """How often the same words may follow each other, or the same sentence may come, before it is a loop."""
 
-LOOP = 8
+SHORT_REPEATS = 10
+"""How often a sentence of one or two words may follow itself: rows of a table say "no" again and again."""
+
+LOOP = 40
 """Words of the longest stretch that is looked for as a loop within a sentence."""
 
 
@@ -44,10 +48,15 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     cut: bool = False
 
     @property
-    def silent(self) -> bool:
-        """Whether reasoning is all that there is."""
+    def unread(self) -> Unscorable | None:
+        """Why nothing of it is to be read: reasoning is all that there is, or other languages are."""
+        foreign = [part for part in self.left_out if part.kind is LeftOutKind.LANGUAGE]
+        if foreign and not any(map(str.isalpha, self.text)):
+            return Unscorable(ANOTHER_LANGUAGE, max(foreign, key=lambda part: part.end - part.start).detail)
         reasoned = any(part.kind is LeftOutKind.REASONING for part in self.left_out)
-        return reasoned and not any(character.isalnum() for character in self.text)
+        if reasoned and not any(map(str.isalnum, self.text)):
+            return Unscorable(REASONING_ONLY, "cut_off" if self.cut else "")
+        return None
 
     def without(self, parts: Iterable[LeftOut]) -> Document:
         """The document without these places too."""
@@ -147,6 +156,11 @@ _TO_ONESELF = re.compile(
 _PARAGRAPH = re.compile(r"[^\n]++(?:\n(?![^\S\n]*+\n)[^\n]++)*+")
 _ENDS = tuple('.!?)"”*`|}]】。！？:')
 _SENTENCE = re.compile(r"[^.!?\n。！？]++[.!?。！？]*+")
+_HIDDEN = re.compile(
+    r"<!--(?:(?!-->)[\s\S]){0,2000}+-->|<(script|style)\b[^<>]{0,400}+>[^<]{0,20000}+</\1>", re.IGNORECASE
+)
+"""What nobody sees of a page: comments, and what is no text of it."""
+
 _WORD = re.compile(r"\w++|[^\w\s]")
 
 
@@ -159,6 +173,10 @@ def read_document(answer: str) -> Document:
         LeftOut(start=start, end=end, kind=LeftOutKind.REASONING) for start, end in reasoning
     )
     document = document.without(_keys(document.text, patterns))
+    document = document.without(
+        LeftOut(start=match.start(), end=match.end(), kind=LeftOutKind.CODE)
+        for match in (_HIDDEN.finditer(document.text) if "<" in document.text else ())
+    )
     document = document.without(
         LeftOut(start=start, end=end, kind=LeftOutKind.CODE)
         for start, end in _programs(document.text, patterns.programs)
@@ -180,8 +198,7 @@ def _has(text: str, characters: str) -> bool:
 def keep_languages(document: Document, languages: frozenset[str] | None, prompt: str) -> Document:
     """The document without what is in another language than these; None reads any.
 
-    A text whose words do not tell its language, such as "42", is in that of the prompt. Raises `Unscorable`
-    where nothing is left: `another_language`, with the language.
+    A text whose words do not tell its language, such as "42", is in that of the prompt.
     """
     if languages is None or not any(map(str.isalpha, document.text)):
         return document
@@ -189,14 +206,11 @@ def keep_languages(document: Document, languages: frozenset[str] | None, prompt:
     from groundwatch.reading.language import ENGLISH, language_of, parts_of
 
     parts = parts_of(document.text, language_of(prompt, ENGLISH))
-    foreign = [part for part in parts if part.language not in languages]
-    kept = document.without(
+    return document.without(
         LeftOut(start=part.start, end=part.end, kind=LeftOutKind.LANGUAGE, detail=part.language)
-        for part in foreign
+        for part in parts
+        if part.language not in languages
     )
-    if foreign and not any(map(str.isalpha, kept.text)):
-        raise Unscorable(ANOTHER_LANGUAGE, max(foreign, key=lambda part: part.end - part.start).language)
-    return kept
 
 
 _BEFORE = re.compile(
@@ -457,6 +471,10 @@ def _loops(text: str) -> Iterator[tuple[int, int]]:
     joined = {each: " ".join(words).rstrip(" .!?。！？") for each, words in spelt.items()}
     counts = Counter(spoken for each in written if (spoken := joined[each]).count(" ") >= 2)
     looped = {spoken for spoken, number in counts.items() if number > REPEATS}
+    rows = groupby(spoken for each in written if (spoken := joined[each]))
+    looped |= {
+        spoken for spoken, row in rows if any(map(str.isalpha, spoken)) and len(list(row)) > SHORT_REPEATS
+    }
     seen: set[str] = set()
     last = ""
     for number, (sentence, each) in enumerate(zip(sentences, written, strict=True), start=1):
@@ -484,22 +502,17 @@ def _may_stutter(words: list[str]) -> bool:
 def _stutters(words: Sequence[re.Match[str]]) -> Iterator[tuple[int, int]]:
     """Where the same one to `LOOP` words follow each other more than `REPEATS` times, without the first."""
     spelt = [word.group().casefold() for word in words]
-    # The first word of a loop is said as often as the loop.
-    frequent = {word for word, number in Counter(spelt).items() if number > REPEATS}
+    loops: dict[int, tuple[int, int]] = {}
+    # The shortest loop that begins at a word is the last that is found.
+    for period in range(min(LOOP, len(spelt) // REPEATS), 0, -1):
+        same = 0
+        for at in range(len(spelt) - period - 1, -1, -1):
+            same = same + 1 if spelt[at] == spelt[at + period] else 0
+            if same > period * (REPEATS - 1):
+                loops[at] = period, at + period + same
     at = 0
     while at < len(spelt):
-        loops = _periods(spelt, at) if spelt[at] in frequent else iter(())
-        period, end = next(loops, (0, at + 1))
+        period, end = loops.get(at, (0, at + 1))
         if period and any(word[0].isalpha() for word in spelt[at : at + period]):
             yield words[at + period].start(), words[end - 1].end()
         at = end
-
-
-def _periods(spelt: Sequence[str], at: int) -> Iterator[tuple[int, int]]:
-    """Of each loop that begins at this word how many words it repeats, and where it ends."""
-    for period in range(1, LOOP + 1):
-        end = at + period
-        while end < len(spelt) and spelt[end] == spelt[end - period]:
-            end += 1
-        if end - at > period * REPEATS:
-            yield period, end

@@ -203,6 +203,7 @@ def _remarks(models: Sequence[ModelReport], labels: Sequence[str]) -> list[Text]
         kinds = {
             "unscored": model.unscored,
             "not read, by language": model.languages,
+            "judged without their parts in": model.partly_read,
             "declined": model.declined,
             "groups": model.groups,
         }

@@ -109,7 +109,8 @@ class ModelReport(msgspec.Struct, frozen=True, kw_only=True):
     judged one weighs 1 / probability. `without_chance` of the declined had none, and are in no rate.
     Among the `categories` stands `hedged`, what answers only guess, which is in its own category too;
     `stated_rate` is the rate without it. `languages` counts answers that were not read by the language that
-    they are in, an ISO 639-1 code. `extraction_alone` is the rate that a faultless model would have, since
+    they are in, an ISO 639-1 code, `partly_read` those that were judged without their parts in it.
+    `extraction_alone` is the rate that a faultless model would have, since
     some facts are read wrongly: of `all` answers and by style, where that was measured.
     The model `other` stands for all that are not told apart; of one that is `partial`, what came earlier is
     counted there.
@@ -144,6 +145,7 @@ class ModelReport(msgspec.Struct, frozen=True, kw_only=True):
     without_chance: int = 0
     partial: bool = False
     languages: dict[str, int] = {}
+    partly_read: dict[str, int] = {}
     extraction_alone: dict[str, float] = {}
 
 
@@ -301,6 +303,7 @@ class Report:
             unscored=dict(sorted(tally.unscored.items())),
             declined=dict(sorted(tally.declined.items())),
             languages=dict(sorted(tally.languages.items())),
+            partly_read=dict(sorted(tally.partly_read.items())),
             score=weighted_mean_interval(sums.score, bounds=bounds),
             figures=tally.headline.figures(now),
             groups=tally.headline.groups(now),

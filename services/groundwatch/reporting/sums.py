@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from groundwatch.events import Decision, Judge, Label, OutcomeKind, ResponseScored
+from groundwatch.events import Decision, Judge, Label, LeftOutKind, OutcomeKind, ResponseScored
 from groundwatch.keys import digest
 from groundwatch.protocols.base import Stage
 from groundwatch.reading.document import ANOTHER_LANGUAGE
@@ -181,6 +181,7 @@ class Tally(msgspec.Struct, omit_defaults=True):
     unscored: dict[str, int] = {}
     declined: dict[str, int] = {}
     languages: dict[str, int] = {}
+    partly_read: dict[str, int] = {}
     without_chance: int = 0
     words: Linear = msgspec.field(default_factory=Linear)
     categories: dict[str, Sums] = {}
@@ -217,6 +218,8 @@ class Tally(msgspec.Struct, omit_defaults=True):
             if event.reason == ANOTHER_LANGUAGE:
                 _count(self.languages, event.detail)
             return
+        for language in {part.detail for part in event.left_out if part.kind is LeftOutKind.LANGUAGE}:
+            _count(self.partly_read, language)
         if (entities := event.values.get("entities")) is not None:
             _bin(self.entities, ENTITY_STARTS, entities).add(event, facts[ALL])
         for category, pair in facts.items():
@@ -249,7 +252,7 @@ class Tally(msgspec.Struct, omit_defaults=True):
         self.without_chance += other.without_chance
         for name in ("sums", "headline", "words", "descriptive", "stated"):
             getattr(self, name).merge(getattr(other, name))
-        for name in ("unscored", "declined", "languages"):
+        for name in ("unscored", "declined", "languages", "partly_read"):
             for reason, number in getattr(other, name).items():
                 _count(getattr(self, name), reason, number)
         for category, sums in other.categories.items():

@@ -23,7 +23,7 @@ from groundwatch.events import (
     OutcomeKind,
     SubSentence,
 )
-from groundwatch.gateway.pages.answers import marked, marked_sentence
+from groundwatch.gateway.pages.answers import marked, marked_sentence, unread_shares
 from groundwatch.keys import response_key
 from groundwatch.runtime.stores.tombstones import Tombstone, tombstone_name, write
 
@@ -119,6 +119,13 @@ def test_what_was_not_read_is_grey_with_its_reason():
         ("another language: not read (de)", "Ein Hund."),
     ]
     assert re.findall("<mark>(.*?)</mark>", made) == ["A", "dog", "runs"][1:]
+
+
+def test_of_a_mixed_answer_the_share_that_was_not_read_is_told():
+    answer = "A dog runs. 12 Ein Hund."
+    foreign = (LeftOut(start=12, end=24, kind=LeftOutKind.LANGUAGE, detail="de"),)
+    assert unread_shares(answer, foreign) == {"de": 7 / 15}
+    assert unread_shares("", ()) == {}
 
 
 @pytest.mark.parametrize("places", [(-5, 3), (5, 2), (0, 10_000), (3, 3)])

@@ -111,7 +111,9 @@ def test_no_is_the_positive_class(replies: list[tuple[str, str]]) -> None:
     precision = right / answered if answered else None
     recall = right / asked if asked else None
     f1 = 0.0 if not right else 2 * precision * recall / (precision + recall) if precision and recall else None
+    read = [said == true for said, true in replies if said]
     expected = {
+        "accuracy_read": sum(read) / len(read) if read else None,
         "accuracy": sum(said == true for said, true in replies) / len(replies),
         "precision": precision,
         "recall": recall,

@@ -79,7 +79,7 @@ def test_a_model_is_asked_and_its_answers_are_judged(nobody: CommandLine, folder
     )
     asked = figures["discriminative"]
     assert values(asked) == pytest.approx(
-        {"accuracy": 5 / 7, "precision": 1, "recall": 3 / 5, "f1": 3 / 4, "read": 1}
+        {"accuracy": 5 / 7, "accuracy_read": 5 / 7, "precision": 1, "recall": 3 / 5, "f1": 3 / 4, "read": 1}
     )
     accuracies = {name: asked[name]["accuracy"]["value"] for name in ("existence", "attribute", "relation")}
     assert accuracies == {"existence": 0.5, "attribute": 1, "relation": 0.5}

@@ -40,6 +40,7 @@ def unread(answer: str) -> Reading:
         (Kind.COLOR, ("stripes", "are black and", ""), [("stripes", "are", "black")]),
         (Kind.QUALITY, ("trucks", "are parked", ""), [("trucks", "are", "parked")]),
         (Kind.QUALITY, ("door", "is not open", ""), [("door", "is not", "open")]),
+        (Kind.QUALITY, ("land", "is dry and arid", ""), [("land", "is", "dry"), ("land", "is", "arid")]),
         (Kind.QUALITY, ("chairs", "spread out", ""), [("chairs", "is", "spreading out")]),
         (Kind.QUALITY, ("woman", "has long hair", ""), [("woman", "has", "long hair")]),
         (Kind.TEXT, ("sign", "STOP", ""), [("sign", "says", "STOP")]),
@@ -94,6 +95,7 @@ def test_a_guess_is_an_inference():
         ("", "In the background", []),
         ("", "In this image", []),
         ("Is it open?", "Yes", []),
+        ("Why?", "Because the land is dry and arid", [("land", "is", "dry"), ("land", "is", "arid")]),
     ],
 )
 def test_what_a_clause_concludes(question: str, answer: str, parts: list[tuple[str, ...]]):

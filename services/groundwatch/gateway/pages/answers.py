@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 import time
 from bisect import bisect_left
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -192,6 +192,16 @@ def _between(
         made.append(_grey(answer, start, at, left_out, unit.label, wrong.get(number, _RIGHT)))
     made.append(_grey(answer, at, end, left_out))
     return Markup("").join(made)
+
+
+def unread_shares(answer: str, left_out: Sequence[LeftOut]) -> dict[str, float]:
+    """By language, what share of an answer's letters was not read since they are in it."""
+    letters: Counter[str] = Counter()
+    for part in left_out:
+        if part.kind is LeftOutKind.LANGUAGE:
+            letters[part.detail] += sum(map(str.isalpha, answer[part.start : part.end]))
+    whole = sum(map(str.isalpha, answer))
+    return {language: number / whole for language, number in letters.most_common() if number}
 
 
 def _grey(
@@ -418,6 +428,7 @@ class AnswerPages:
                 left_out=outcome.left_out if outcome is not None else (),
             ),
             left_out=bool(outcome is not None and outcome.left_out),
+            unread=unread_shares(response.answer, outcome.left_out) if response and outcome else {},
             units=sum(unit.label is Label.ANALYTICAL for unit in outcome.units) if outcome is not None else 0,
             pictures=pictures,
             facts=facts_of(claims, pictures, own),

@@ -147,6 +147,7 @@ GENERATIVE: Ratios = {
 }
 DISCRIMINATIVE: Ratios = {
     "accuracy": (("tp", "tn"), (*CELLS, *UNREAD)),
+    "accuracy_read": (("tp", "tn"), CELLS),
     "precision": (("tn",), ("tn", "fn")),
     "recall": (("tn",), ("tn", "fp", "unread_no")),
     "f1": (("tn", "tn"), ("tn", "fn", "tn", "fp", "unread_no")),

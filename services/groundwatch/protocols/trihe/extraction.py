@@ -126,7 +126,7 @@ def _triplets(fact: Fact, number: str) -> Iterator[Triplet]:
     elif is_be(first):
         denied = rest[:1] == ["not"]
         said = _plain(rest[1:] if denied else rest)
-        several = re.split(r" and(?: |$)", said) if fact.kind is Kind.COLOR else [said]
+        several = re.split(r" and(?: |$)", said) if fact.kind is Kind.COLOR else _each(said)
         yield from ((subject, f"{first} not" if denied else first, one) for one in several if one)
     elif is_modal(first) or first in _AUXILIARIES:
         if rest:
@@ -164,7 +164,13 @@ def _conclusions(question: str, reading: Reading, stated: set[int]) -> Iterator[
             subject, relation, said, full = _read(told, topic)
             topic = subject if said and full else topic
             if said and number not in stated and (full or number not in named):
-                yield number, (subject, relation, said), clause
+                yield from ((number, (subject, relation, one), clause) for one in _each(said))
+
+
+def _each(said: str) -> list[str]:
+    """ "Dry and arid" is two; "looking at the cat and the dog" is one."""
+    words = said.split()
+    return [words[0], words[2]] if len(words) == 3 and words[1] == "and" else [said]
 
 
 def asks_for_conclusion(question: str) -> bool:

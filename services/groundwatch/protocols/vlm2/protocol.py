@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from groundwatch.errors import Unscorable
-from groundwatch.events import ClaimsMatched, ClaimsVerified
+from groundwatch.events import ClaimsMatched, ClaimsVerified, ResponseRecorded
 from groundwatch.language.tokens import NUMBER_WORDS
 from groundwatch.protocols.base import EvaluationProtocol, ExtractionRules, Score, Stage, read_figures
 from groundwatch.protocols.method import MethodSettings
@@ -77,14 +77,22 @@ class Vlm2(EvaluationProtocol):
         if not response.tags.get(SEQUENCE) or response.tags.get(LEVEL) not in LEVELS:
             raise Unscorable(NO_SEQUENCE, f"needs tags '{SEQUENCE}' and '{LEVEL}' (coarse or fine)")
         right = is_right(response.answer, truth, response.prompt)
-        level, questions = response.tags[LEVEL], response.tags.get(QUESTIONS, "")
-        values = {level: float(right or 0)}
-        if re.fullmatch(r"[1-9]\d{0,5}", questions):
-            values["part"] = 1 / int(questions)
+        values = self.values_without_answer(response)
         if right is None:
             raise Unscorable(UNREADABLE, response.answer[:200], values)
-        values |= {"right": float(right), f"{level}_read": float(right)}
+        level = response.tags[LEVEL]
+        values |= {level: float(right), "right": float(right), f"{level}_read": float(right)}
         return Score(score=float(right), values=values)
+
+    def values_without_answer(self, response: ResponseRecorded) -> dict[str, float]:
+        """Its part of its sequence, with what is wrong."""
+        level, questions = response.tags.get(LEVEL, ""), response.tags.get(QUESTIONS, "")
+        if level not in LEVELS or not response.tags.get(SEQUENCE) or not response.tags.get(TRUTH, "").strip():
+            return {}
+        values = {level: 0.0}
+        if re.fullmatch(r"[1-9]\d{0,5}", questions):
+            values["part"] = 1 / int(questions)
+        return values
 
 
 class Vlm2Settings(MethodSettings):
