@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 
 import pytest
 
-from groundwatch.reading.words import WINDOW, Passage, passages, split_words
+from groundwatch.reading.words import SHARED, WINDOW, Passage, passages, split_words
 
 
 def test_words_say_where_they_stand() -> None:
@@ -20,8 +21,13 @@ def test_a_long_answer_is_cut_at_sentences() -> None:
     answer = "The red car is old. " * 200
     windows = passages("What?", answer)
     assert len(windows) > 2
-    words = [word for window in windows for word in window.words[window.split :]]
+    words = [word for window in windows for word in window.words[window.fresh :]]
     assert words == split_words(answer)
+    assert windows[0].fresh == windows[0].split
+    for last, window in pairwise(windows):
+        shared = window.words[window.split : window.fresh]
+        assert shared == last.words[-len(shared) :] and 0 < len(shared) <= SHARED
+        assert shared[0].text == "The"
     for window in windows:
         assert [word.text for word in window.words[: window.split]] == ["What", "?"]
         assert len(window.words) - window.split <= WINDOW

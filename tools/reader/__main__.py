@@ -46,7 +46,7 @@ def main() -> None:
         )
 
     import torch
-    from tools.reader.descriptive import fit
+    from tools.reader.descriptive import cross_validate, fit
     from tools.reader.notation import DATA, read_files
     from tools.reader.training import Schedule, examples, train
 
@@ -68,7 +68,9 @@ def main() -> None:
     model = ReaderModel(encoder_folder())
     train(model, data, schedule, options.work / "checkpoint.pt", lambda line: print(line, flush=True))
     if options.annotation:
-        fit(model, read_annotations(options.annotation))
+        annotated = read_annotations(options.annotation)
+        fit(model, annotated)
+        print(f"descriptive or not, in folds by image: {cross_validate(model, annotated):.3f}", flush=True)
     about = About(
         sha256="",
         data=hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest(),

@@ -81,8 +81,8 @@ def _rows(model: ReaderModel, number: int, answer: AnnotatedAnswer) -> Iterator[
     words, states = [], []
     for passage in passages(response.prompt, read_document(response.answer).text):
         state = model.states([passage])[0]
-        words += passage.words[passage.split :]
-        states.append(state[passage.split : len(passage.words)])
+        words += passage.words[passage.fresh :]
+        states.append(state[passage.fresh : len(passage.words)])
     known = torch.cat(states)
     for unit, label in zip(*labelled_units(answer), strict=True):
         own = [at for at, word in enumerate(words) if word.start < unit.end and word.end > unit.start]

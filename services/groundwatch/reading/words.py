@@ -15,6 +15,9 @@ PROMPT_WORDS, PROMPT_END = 40, 4_000
 WINDOW = 300
 """Words of the answer in one window, which ends with a line or sentence; so many more where none ends."""
 
+SHARED = 40
+"""Words at most that a window shares with the one before: a pronoun needs what it stands for."""
+
 _OVERRUN = 60
 _WORD = re.compile(
     r"\n|[$€£]?\d+(?:[.,:/]\d+)+%?|[$€£]\d+|[A-Za-z]+n['’]t\b|['’](?:s|re|ve|ll|d|m)\b"
@@ -48,18 +51,25 @@ class Word(NamedTuple):
 class Passage:
     """The end of a prompt and a window of an answer, in words; the answer's begin at `split`.
 
+    From `fresh` on they are in no window before: what stands before it is there for what refers to it.
+
     The answer is a document's text: as long as the answer, blank where nothing is read. Of the options that
     a prompt offers, only the one that the answer chose is among the words.
     """
 
-    __slots__ = ("answer", "prompt", "split", "words")
+    __slots__ = ("answer", "fresh", "prompt", "split", "words")
 
-    def __init__(self, prompt: str, answer: str, words: list[Word]) -> None:
+    def __init__(self, prompt: str, answer: str, words: list[Word], shared: int = 0) -> None:
         asked = _prompt_words(prompt, answer.strip())
         self.prompt = prompt
         self.answer = answer
         self.words = asked + words
         self.split = len(asked)
+        self.fresh = self.split + shared
+
+    def is_fresh(self, at: int) -> bool:
+        """Whether what begins at this character of the answer is in no window before."""
+        return self.fresh == self.split or at >= self.words[self.fresh].start
 
     def text(self, span: Span) -> str:
         """What stands there, in one line and without marks of Markdown."""
@@ -92,7 +102,8 @@ class Passage:
 def passages(prompt: str, answer: str) -> list[Passage]:
     """The windows of an answer, in order; of a long prompt the end is read."""
     prompt = " " * (len(prompt) - PROMPT_END) + prompt[-PROMPT_END:]
-    return [Passage(prompt, answer, window) for window in _windows(_as_sentence(split_words(answer), prompt))]
+    words = _as_sentence(split_words(answer), prompt)
+    return [Passage(prompt, answer, words[back:end], start - back) for back, start, end in _windows(words)]
 
 
 def _as_sentence(words: list[Word], prompt: str) -> list[Word]:
@@ -119,19 +130,21 @@ def split_words(text: str) -> list[Word]:
     return words
 
 
-def _windows(words: list[Word]) -> Iterator[list[Word]]:
-    start, end = 0, 0
+def _windows(words: list[Word]) -> Iterator[tuple[int, int, int]]:
+    """Where each window begins, with the last sentences before it, where it goes on, and where it ends."""
+    back = start = end = 0
+    ends = [0]
     for at, word in enumerate(words):
-        if at - start >= WINDOW and end > start:
-            yield words[start:end]
-            start = end
-        elif at - start >= WINDOW + _OVERRUN:
-            yield words[start:at]
-            start = at
+        if (full := at - back >= WINDOW and end > start) or at - back >= WINDOW + _OVERRUN:
+            stop = end if full else at
+            yield back, start, stop
+            start = stop
+            back = next((known for known in ends if known >= start - SHARED), start)
         if word.text in _ENDS:
             end = at + 1
+            ends = [known for known in ends if known >= end - SHARED] + [end]
     if start < len(words):
-        yield words[start:]
+        yield back, start, len(words)
 
 
 def chooses_nothing(prompt: str, reply: str) -> bool:

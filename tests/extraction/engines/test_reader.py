@@ -122,6 +122,15 @@ async def test_the_letter_of_an_option_is_no_thing(
     assert [claim.text for claim in await claims(engine, reply, question)] == [text]
 
 
+async def test_a_pronoun_is_read_with_what_stands_before_its_window(engine: ReaderEngine) -> None:
+    before = "The red car is parked near a tree. " * 32
+    read = await claims(
+        engine, f"{before}Near it a cat sits on the bench. It is black. Two dogs run on the grass."
+    )
+    texts = Counter(claim.text for claim in read)
+    assert texts["The cat is black."] == texts["There is a cat."] == 1
+
+
 async def test_a_reply_without_a_claim_is_unscored(engine: ReaderEngine) -> None:
     (end,) = await engine.extract([ResponseRecorded(id="r", model="m", prompt="", answer="Hmm.")], FAITHSCORE)
     assert isinstance(end, Unscorable)

@@ -111,7 +111,7 @@ def test_the_gold_set_is_large_and_halved():
 
 def test_the_gold_sets_test_half_is_decided_as_people_did(engine: SemanticEngine):
     found = matching_accuracy(read_gold(GOLD), engine.compare)
-    assert found["test"]["accuracy"] >= 0.95
+    assert found["test"]["accuracy"] >= 0.965
     assert all(value >= 0.9 for value in found["f1"].values())
 
 

@@ -111,7 +111,7 @@ class ReaderEngine(ExtractionEngine):
             [] if len(own) > UNIT_LIMIT else passages(response.prompt, response.answer)
             for response, own in zip(responses, units, strict=True)
         ]
-        lengths = [sum(len(passage.words) - passage.split for passage in window) for window in windows]
+        lengths = [sum(len(passage.words) - passage.fresh for passage in window) for window in windows]
         windows = [
             [] if length > WORD_LIMIT else window for length, window in zip(lengths, windows, strict=True)
         ]
@@ -138,6 +138,8 @@ class ReaderEngine(ExtractionEngine):
         unit_at = partial(bisect_right, [unit.start for unit in units])
         for passage, graph in read:
             more, named = sentences.read(passage, graph)
+            more = [fact for fact in more if passage.is_fresh(fact.span[0])]
+            named = [thing for thing in named if passage.is_fresh(thing.span[0])]
             # "In the background, there is a dog": where it is said of the dog.
             facts += (replace(fact, unit=unit_at(max(fact.span[0], fact.thing[0]), 1) - 1) for fact in more)
             things += (replace(thing, unit=unit_at(thing.span[0], 1) - 1) for thing in named)
@@ -185,7 +187,7 @@ def _label(
     at = 0
     for passage, graph in read:
         for word, describes in zip(
-            passage.words[passage.split :], graph.describes[passage.split :], strict=True
+            passage.words[passage.fresh :], graph.describes[passage.fresh :], strict=True
         ):
             while at + 1 < len(units) and units[at + 1].start <= word.start:
                 at += 1
