@@ -95,7 +95,7 @@ async def test_everybody_does_their_own_work(
 ) -> None:
     before = log_of(server)
     monkeypatch.setenv("OPENAI_API_KEY", "none")
-    for name, seconds in (("GRACE_SECONDS", 0.0), ("LOOK_SECONDS", 0.1), ("COMPARE_SECONDS", 0.1)):
+    for name, seconds in (("GRACE_SECONDS", 0.0), ("LOOK_SECONDS", 0.1)):
         monkeypatch.setattr(serving, name, seconds)
     monkeypatch.setattr(serving, "prefer_others", lambda: None)
     settings = settings_of(server, judge)

@@ -251,8 +251,10 @@ def _answer(response: dict[str, Any], outputs: tuple[Message, ...]) -> str:
 
 
 def _tags(response: dict[str, Any]) -> dict[str, str]:
+    """How it ended, unless as it should, and how many choices there were where the first of several is told."""
     choices = response.get("choices")
-    first = choices[0] if isinstance(choices, list) and choices else {}
-    reason = first.get("finish_reason") if isinstance(first, dict) else ""
+    choices = choices if isinstance(choices, list) else []
+    reason = choices[0].get("finish_reason") if choices and isinstance(choices[0], dict) else ""
     ended = text_of(reason or response.get("status"))[:64]
-    return {} if ended in _ENDED else {"finish_reason": ended}
+    tags = {} if ended in _ENDED else {"finish_reason": ended}
+    return tags | ({"choices": str(len(choices))} if len(choices) > 1 else {})

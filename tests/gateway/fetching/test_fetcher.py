@@ -225,7 +225,7 @@ async def test_names_whose_server_is_silent_hold_up_no_others(fetcher_factory, s
 
     monkeypatch.setattr(socket, "getaddrinfo", silent)
     port = server.port
-    fetcher = fetcher_factory(own_names=False, allow=(f"http://*.test:{port}/",), seconds=0.5, at_once=4)
+    fetcher = fetcher_factory(own_names=False, allow=(f"http://*.test:{port}/",), seconds=2.0, at_once=4)
     server.reply("/a.png")
     try:
         for round_ in range(3):

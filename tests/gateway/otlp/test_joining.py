@@ -203,15 +203,18 @@ async def test_what_cannot_be_read_in_time_is_declined_and_others_go_on(gateway_
     await eventually(lambda: nothing_waits(gateway, but=2), within=30)
 
 
-async def test_a_bug_over_one_call_holds_up_no_other(gateway_factory, monkeypatch):
-    read = logged.submission_of
+@pytest.mark.parametrize(
+    ("module", "name", "error"), [(logged, "submission_of", ValueError), (otlp, "joined", OSError)]
+)
+async def test_a_bug_over_one_call_holds_up_no_other(gateway_factory, monkeypatch, module, name, error):
+    read = getattr(module, name)
 
     def break_one(call: Any, *others: Any, **named: Any) -> Any:
-        if call.response_id == "chatcmpl-broken-aaaaaaaaaaaa":
-            raise ValueError("nobody has thought of this")
+        if call is not None and call.response_id == "chatcmpl-broken-aaaaaaaaaaaa":
+            raise error("nobody has thought of this")
         return read(call, *others, **named)
 
-    monkeypatch.setattr(logged, "submission_of", break_one)
+    monkeypatch.setattr(module, name, break_one)
     gateway = await gateway_factory(logged_calls=QUICK)
     for trace, kind in ((b"\x08" * 16, "broken"), (TRACE, "whole")):
         request = messages()

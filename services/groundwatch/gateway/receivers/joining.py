@@ -340,6 +340,15 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     remembered: bool = False
 
 
+def _read(family: Family, head: Head, bodies: Mapping[str, bytes]) -> Conversation | Unreadable:
+    """The call, or that its halves cannot be read: no error of theirs passes, as one of NATS does."""
+    try:
+        return family.read(head, bodies)
+    except Exception as error:
+        logger.error("gateway.bug", call=head.id, error=repr(error), exc_info=True)
+        return Unreadable("unreadable", f"its halves cannot be read ({error!r})", head.id)
+
+
 class Joiner(SupervisedTask):
     """Keeps halves and joins them, in the background also those that nobody came to join."""
 
@@ -433,13 +442,13 @@ class Joiner(SupervisedTask):
         bodies = {part: body_of(read) for part, read in reads.items()}
         try:
             async with asyncio.timeout(READ_SECONDS) as reading:
-                logged = await asyncio.to_thread(family.read, head, bodies)
+                logged = await asyncio.to_thread(_read, family, head, bodies)
                 reading.reschedule(None)
                 return await family.record(logged, caller, head.id)
         except Exception as error:
             if not reading.expired() and isinstance(error, (TransientError, *FAULTS)):
                 raise
-            why = f"it cannot be read and recorded ({error!r})"
+            why = f"it cannot be recorded ({error!r})"
             if not reading.expired():
                 # Else these would keep all others from being joined, for ever.
                 logger.error("gateway.bug", key=call.key, error=repr(error), exc_info=True)
