@@ -251,7 +251,7 @@ def _answer(response: dict[str, Any], outputs: tuple[Message, ...]) -> str:
 
 
 def _tags(response: dict[str, Any]) -> dict[str, str]:
-    """How it ended, unless as it should, and how many choices there were where the first of several is told."""
+    """How it ended, unless as it should; how many choices there were, where it is the first of several."""
     choices = response.get("choices")
     choices = choices if isinstance(choices, list) else []
     reason = choices[0].get("finish_reason") if choices and isinstance(choices[0], dict) else ""
