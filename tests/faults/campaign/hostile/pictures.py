@@ -22,7 +22,7 @@ def picture(chance: random.Random) -> tuple[str, bytes, Must]:
 
 def good(chance: random.Random, format: str = "") -> bytes:
     """An image that is taken."""
-    return _save(_noise(chance), format or chance.choice(("PNG", "JPEG", "WEBP")))
+    return _save(_noise(chance), format or chance.choice(("PNG", "JPEG", "WEBP", "GIF")))
 
 
 def _noise(chance: random.Random) -> Image.Image:
@@ -106,11 +106,13 @@ def _empty_scans(_: random.Random) -> tuple[bytes, Must]:
 def _moving(chance: random.Random) -> tuple[bytes, Must]:
     frames = [Image.frombytes("RGB", (8, 8), chance.randbytes(192)) for _ in range(3)]
     format = chance.choice(("GIF", "PNG", "WEBP"))
-    return _save(frames[0], format, save_all=True, append_images=frames[1:]), "refuse"
+    # Of a GIF the first frame is what is looked at.
+    must: Must = "either" if format == "GIF" else "refuse"
+    return _save(frames[0], format, save_all=True, append_images=frames[1:]), must
 
 
 def _other_format(chance: random.Random) -> tuple[bytes, Must]:
-    return _save(_noise(chance), chance.choice(("BMP", "TIFF", "GIF", "PPM", "ICO", "TGA"))), "refuse"
+    return _save(_noise(chance), chance.choice(("BMP", "TIFF", "PPM", "ICO", "TGA"))), "refuse"
 
 
 def _no_image(chance: random.Random) -> tuple[bytes, Must]:
