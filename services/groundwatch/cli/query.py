@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -19,9 +19,6 @@ from groundwatch.errors import UsageError
 from groundwatch.replay.files import replacing
 from groundwatch.system.connecting import history, opened_archive, run
 from groundwatch.terminal import Console, Table, box
-
-if TYPE_CHECKING:
-    pass
 
 SHOWN = 1_000
 """Rows that the table on the screen has at most."""

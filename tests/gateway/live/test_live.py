@@ -131,6 +131,20 @@ async def test_a_stream_that_breaks_off_while_somebody_catches_up_is_read_on(gat
     assert breaks == []
 
 
+async def test_who_comes_back_before_the_stream_does_misses_nothing(gateway, publish):
+    """A server that has just been made a stream's leader has not come as far as what the one before told."""
+    for number in range(3):
+        await publish(f"o{number}")
+    await until(gateway, 3)
+    gateway.service.core.live._shown[0] = 5
+    async with watching(gateway, params={"since": "2"}) as events:
+        # The stream is behind what was shown of it: what comes now was never read by who comes back.
+        await asyncio.sleep(0.5)
+        for number in range(3, 7):
+            await publish(f"o{number}")
+        assert await events.outcomes(5) == [f"o{n}" for n in range(2, 7)]
+
+
 async def test_watchers_see_what_they_asked_for(gateway, publish):
     async with (
         watching(gateway, params={"model": "a"}) as model,

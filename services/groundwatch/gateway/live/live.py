@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from groundwatch.errors import GroundwatchError
+from groundwatch.errors import GroundwatchError, TransientError
 from groundwatch.events import LIVE, ResponseScored
 from groundwatch.gateway.auth import Filter
 from groundwatch.gateway.budgets import Budgets
@@ -308,8 +308,12 @@ class Live:
                 if not behind:
                     return
                 for partition, last in behind.items():
+                    stream = stream_in(OUTCOMES, partition)
+                    if (await position_of(self._bus.js, stream)).last < last:
+                        # A server that was just made its leader has not come as far as the one before.
+                        raise TransientError(f"{stream} is not there up to {last}, which was shown")
                     async for read in self._outcomes.read(
-                        stream_in(OUTCOMES, partition),
+                        stream,
                         subjects=subjects_in([SUBJECT], partition),
                         start_sequence=seen.get(partition, 0) + 1,
                         last_sequence=last,
@@ -385,7 +389,12 @@ class Live:
         was erased since."""
         board = self._new_board()
         state = await self._snapshots.read()
-        if state is None or self._erased.since(state.board.begun - SKEW_SECONDS):
+        if state is None:
+            return board
+        if not self._counted:
+            # Also of a report that is not gone on from: who watched another gateway goes on behind it.
+            _raise_to(self._shown, state.board.sequences)
+        if self._erased.since(state.board.begun - SKEW_SECONDS):
             return board
         try:
             await asyncio.to_thread(board.restore, state.board)
@@ -396,7 +405,6 @@ class Live:
             return self._new_board()
         if not self._counted:
             self._counted.update(board.sequences)
-            _raise_to(self._shown, board.sequences)
             if self._partitions == 1:
                 self.position = max(self.position, board.sequence)
         logger.info("gateway.snapshot", sequence=board.sequence)
