@@ -31,7 +31,7 @@ async def measure(
     keep: int = 0,
 ) -> dict[str, Any]:
     """With `cluster=1` three servers with three replicas; `backup=0` restores nothing; `keep=1` leaves
-    the logs in ./faults-logs."""
+    the logs in ./faults-logs/SEED."""
     return await campaign(
         minutes=minutes,
         seed=seed,
@@ -39,5 +39,5 @@ async def measure(
         rate=rate,
         lanes=lanes,
         backup=bool(backup),
-        keep=KEEP if keep else None,
+        keep=KEEP / str(seed) if keep else None,
     )

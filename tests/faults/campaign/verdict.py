@@ -243,7 +243,7 @@ def unplanned(folder: Path) -> Iterator[str]:
         for at, line in enumerate(lines):
             if not TRACEBACK.search(line) or any(word in line for word in PLANNED):
                 continue
-            last = line if line.startswith("{") else " | ".join(lines[at + 1 : at + 60])
+            last = line if line.startswith("{") else " | ".join(lines[at + 1 : at + 400])
             yield f"{log.name}: {last[-700:]}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 import msgspec
@@ -295,6 +296,24 @@ async def test_what_cannot_be_counted_at_once_is_estimated(
     monkeypatch.setattr(direct, "LARGE", 1_000)
     assert await count_messages(js, "TEST", "test.even.*") == Count(30)
     assert (await js.stream_info("TEST")).state.consumer_count == 0
+
+
+async def test_a_leader_that_lags_is_waited_for(test_bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that has just been chosen may not have yet what the one before has told of."""
+    await fill(test_bus, 0, 3)
+    following = follow_stream(test_bus.js, "TEST", start_sequence=6)
+    async with contextlib.aclosing(following):
+        first = asyncio.ensure_future(anext(following))
+        await asyncio.sleep(0.7)
+        await fill(test_bus, 3, 4)
+        batch = await asyncio.wait_for(first, 10)
+    assert [int(read.data) for read in batch.messages] == [5, 6]
+    reading = asyncio.create_task(numbers(test_bus, start_sequence=7, last_sequence=8))
+    await asyncio.sleep(0.7)
+    await fill(test_bus, 7, 1)
+    assert await reading == [6, 7]
+    monkeypatch.setattr(streams, "LAG_SECONDS", 0.1)
+    assert [batch async for batch in follow_stream(test_bus.js, "TEST", start_sequence=100)] == []
 
 
 @pytest.mark.parametrize("start", [1, 5, 30, 58, 61, 62])

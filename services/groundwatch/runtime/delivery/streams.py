@@ -14,6 +14,7 @@ import contextlib
 import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
+from datetime import datetime
 from functools import partial
 from typing import TypedDict, TypeVar, Unpack
 
@@ -94,6 +95,9 @@ UNSENT = "Nats-Pending-Messages"
 FAULTS = (nats.errors.Error, OSError)
 """What NATS' client raises when something is wrong with the server or the way to it; time that is up too."""
 
+
+LAG_SECONDS = 5.0
+"""So long a stream may not have come as far as it had: its new leader need not have everything yet."""
 
 PRECISION = 0.001
 """Seconds by which the time of one message may differ: it is rounded where it is written down."""
@@ -265,7 +269,7 @@ async def read_batches(
     Goes on behind the last message read when the server restarts. Raises `nats.js.errors.NotFoundError` when
     the stream does not exist, `TransientError` when the server stays away for `timeout` seconds.
     """
-    info = await js.stream_info(stream)
+    info = await _info_up_to(js, stream, last_sequence or 0)
     state = info.state
     last = min(state.last_seq, last_sequence) if last_sequence is not None else state.last_seq
     position = max(start_sequence, 1)
@@ -310,7 +314,7 @@ async def follow_stream(
     wanted = matcher(subjects)
     while True:
         try:
-            info = await js.stream_info(stream)
+            info = await _info_up_to(js, stream, position - 1, created)
             if info.state.last_seq < position - 1 or (created is not None and info.created != created):
                 return
             created = info.created
@@ -341,6 +345,20 @@ async def follow_stream(
             logger.debug("stream.reading_again", stream=stream, error=repr(error))
             if on_fault is not None:
                 on_fault(f"cannot read {stream}: {error!r}")
+        await asyncio.sleep(PAUSE)
+
+
+async def _info_up_to(
+    js: JetStreamContext, stream: str, last: int, created: datetime | None = None
+) -> StreamInfo:
+    """The stream, once it has come as far as it is known to have; as it is where it is another one, or has
+    not for `LAG_SECONDS`."""
+    until = time.monotonic() + LAG_SECONDS
+    while True:
+        info = await js.stream_info(stream)
+        another = created is not None and info.created != created
+        if info.state.last_seq >= last or another or time.monotonic() >= until:
+            return info
         await asyncio.sleep(PAUSE)
 
 
