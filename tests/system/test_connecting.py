@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import shutil
 import signal
@@ -15,13 +16,15 @@ import psutil
 import pytest
 from tests.support.command_line import CommandLine
 
+from groundwatch.addresses import shown_address
 from groundwatch.cli.messages import place_of, program
 from groundwatch.demo.shared import MARK, kept
 from groundwatch.errors import UsageError
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.local.servers import NatsServer
-from groundwatch.runtime.settings import NatsSettings
+from groundwatch.runtime.settings import ArchiveSettings, NatsSettings, Settings
+from groundwatch.system.connecting import connected
 from groundwatch.topology import OUTCOMES
 
 PAYLOAD = 8 * 1024 * 1024
@@ -94,6 +97,22 @@ async def test_one_that_is_in_use_is_one_line(nobody, data):
     finally:
         await server.stop()
     assert (data / "nats" / "jetstream").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (OSError(errno.ENOSPC, "No space left"), "[Errno 28] No space left: make room at /mnt/archive"),
+        (PermissionError(errno.EACCES, "denied", "/x"), "[Errno 13] denied: '/x'"),
+        (ConnectionResetError(errno.ECONNRESET, "reset"), "NATS at {}: [Errno 104] reset"),
+    ],
+)
+async def test_what_breaks_off_a_command_is_told_of_where_it_was(own_server, error, told):
+    settings = Settings(nats=NatsSettings(url=own_server.url), archive=ArchiveSettings(url="/mnt/archive"))
+    with pytest.raises(UsageError) as raised:
+        async with connected(settings):
+            raise error
+    assert str(raised.value) == told.format(shown_address(own_server.url))
 
 
 async def test_streams_of_another_version_are_one_line(nobody, data, tmp_path):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -158,6 +159,9 @@ async def connected(
         except FAULTS as error:
             place = shown_address(settings.nats.url)
             raise UsageError(f"NATS at {place}: {str(error) or repr(error)}") from error
+        except OSError as error:
+            full = error.errno == errno.ENOSPC and not error.filename and archive.url
+            raise UsageError(f"{error}{f': make room at {archive.url}' if full else ''}") from error
         except UsageError as error:
             if folder is None:
                 raise
