@@ -176,11 +176,13 @@ async def test_what_is_sent_behind_an_answer_is_not_read_for_ever(hasty):
     async with connected(hasty) as raw, asyncio.timeout(SOON):
         await raw.send(POST + "Content-Type: text/plain\r\nContent-Length: 1000000\r\n\r\n")
         assert (await raw.reply())[0] == 415
-        while not raw.reader.at_eof():
-            await raw.send(" ")
-            with contextlib.suppress(TimeoutError, ConnectionError):
-                async with asyncio.timeout(0.05):
-                    await raw.reader.read(1)
+        # Closed, or reset where the last bytes met a closed socket.
+        with contextlib.suppress(ConnectionError):
+            while not raw.reader.at_eof():
+                await raw.send(" ")
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(0.05):
+                        await raw.reader.read(1)
 
 
 async def test_bodies_that_are_open_have_a_bound_together(gateway_factory, response):
