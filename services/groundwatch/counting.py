@@ -92,13 +92,13 @@ def count_fields(data: bytes, form: "Descriptor", items: "Descriptor", most: int
             tag = data[at]
             at += 1
             if tag > 127:
-                tag, at = _varint(data, at - 1)
+                tag, at = varint(data, at - 1)
             kind = tag & 7
             if kind == _LENGTH:
                 length = data[at]
                 at += 1
                 if length > 127:
-                    length, at = _varint(data, at - 1)
+                    length, at = varint(data, at - 1)
                 inner = table.get(tag)
                 if inner is None:
                     at += length
@@ -122,7 +122,8 @@ def count_fields(data: bytes, form: "Descriptor", items: "Descriptor", most: int
         raise InputError("is cut off") from error
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def varint(data: bytes | bytearray, at: int) -> tuple[int, int]:
+    """The number that begins there, and where it ends. Raises `IndexError` for one that is cut off."""
     value = 0
     for shift in range(0, 7 * _LONGEST_VARINT, 7):
         byte = data[at]

@@ -155,6 +155,24 @@ def test_a_missing_image_refuses_its_line_only(up, written, answer, picture, tmp
     assert "text.png: " in told["errors"][1]["error"]
 
 
+def test_connect_tells_who_sends_and_what_mends_what_is_missing(up, written, answer):
+    up.json("submit", written(answer("from-here", left_out=["openinference_redacted"], images=[])))
+    told = up.json("connect")["senders"]
+    mine = next(one for one in told if one["library"].startswith("groundwatch-client/"))
+    assert (mine["source"], mine["calls"] > 0) == ("responses", True)
+    shown = up("connect")
+    assert shown.returncode == 0 and shown.stderr == ""
+    assert mine["library"] in shown.stdout
+    assert (
+        "openinference_redacted" in shown.stdout and "OPENINFERENCE_BASE64_IMAGE_MAX_LENGTH" in shown.stdout
+    )
+
+
+def test_connect_without_a_gateway_is_one_line(nobody):
+    assert "start one with groundwatch up" in nobody.complaint("connect")
+    assert "does not answer" in nobody.complaint("connect", "--to", "http://127.0.0.1:1")
+
+
 def test_submit_an_empty_file(up, written):
     assert up.json("submit", written())["accepted"] == 0
 

@@ -9,7 +9,20 @@ from typing import get_type_hints
 from tests.support.command_tree import leaves
 
 TREE = {
-    *("up", "demo", "serve", "submit", "watch", "report", "compare", "query", "audit", "score", "probe"),
+    *(
+        "up",
+        "demo",
+        "serve",
+        "submit",
+        "connect",
+        "watch",
+        "report",
+        "compare",
+        "query",
+        "audit",
+        "score",
+        "probe",
+    ),
     *(f"replay {name}" for name in ("start", "list", "show", "pause", "resume", "cancel", "delete")),
     *(f"replay {name}" for name in ("retry", "faults", "export")),
     *(f"review {name}" for name in ("create", "list", "show", "close", "delete", "export", "import")),

@@ -51,6 +51,13 @@ def test_a_call():
     )
 
 
+@pytest.mark.parametrize(("ended", "tags"), [("length", {"finish_reason": "length"}), ("stop", {})])
+def test_how_the_answer_ended_is_a_tag_where_it_says_something(ended, tags):
+    response = {"choices": [{"finish_reason": ended, "message": {"role": "assistant", "content": "A dog."}}]}
+    found = read_call(RECORD | {"response": response}).tags
+    assert {name: value for name, value in found.items() if name == "finish_reason"} == tags
+
+
 def test_a_cut_image_is_a_reason():
     cut = [
         {"type": "image_url", "image_url": {"url": "data:image/png;base64,[base64_data truncated: 1.2MB]"}}

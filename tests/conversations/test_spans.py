@@ -14,7 +14,7 @@ from groundwatch.conversations.conversation import (
     Unreadable,
     repeat_key,
 )
-from groundwatch.conversations.spans import read_span
+from groundwatch.conversations.spans import dialect_of, read_span
 
 
 def read(attributes, name="chat lvlm", **more):
@@ -85,6 +85,36 @@ OPENINFERENCE = {
     "llm.output_messages.0.message.content": "A dog.",
 }
 IMAGE = "llm.input_messages.1.message.contents.1.message_content.image.image.url"
+
+
+@pytest.mark.parametrize(
+    ("ended", "tag"),
+    [
+        ({"gen_ai.response.finish_reasons": ["length"]}, "length"),
+        ({"gen_ai.response.finish_reasons": '["content_filter", "stop"]'}, "content_filter"),
+        ({"llm.finish_reason": "max_tokens"}, "max_tokens"),
+        ({"ai.response.finishReason": "stop"}, None),
+        ({"llm.finish_reason": "STOP"}, None),
+        ({"llm.finish_reason": ["x" * 500]}, "x" * 64),
+        ({"llm.finish_reason": {"a": 1}}, None),
+    ],
+)
+def test_how_the_answer_ended_is_a_tag_where_it_says_something(ended, tag):
+    assert read(OPENINFERENCE | ended).tags.get("finish_reason") == tag
+
+
+@pytest.mark.parametrize(
+    ("attributes", "dialect"),
+    [
+        (OPENINFERENCE, "openinference"),
+        (genai([]), "gen_ai"),
+        ({"ai.operationId": "ai.generateText.doGenerate"}, "ai_sdk"),
+        ({"mlflow.spanType": '"CHAT_MODEL"'}, "mlflow"),
+        ({"openinference.span.kind": "TOOL"}, ""),
+    ],
+)
+def test_which_dialect_says_that_it_is_a_call(attributes, dialect):
+    assert dialect_of(attributes) == dialect
 
 
 def test_openinference():

@@ -10,7 +10,7 @@ from tests.emitters.emitters import EMITTERS
 
 from groundwatch.runtime.settings.gateway import GatewaySettings
 
-ABOUT = {"What can go wrong"}
+ABOUT = {"Batches", "What can go wrong"}
 """Sections that are about no way in."""
 
 
@@ -26,6 +26,22 @@ def test_each_row_has_its_section_and_each_section_its_row() -> None:
 def test_each_row_has_its_four_cells() -> None:
     table = [line for line in page.PAGE.read_text().splitlines() if line.startswith("| [")]
     assert {len(line.strip("|").split("|")) for line in table} == {4}
+
+
+def test_each_block_that_sends_spans_sets_the_sizes_of_batch_and_queue() -> None:
+    sending = [
+        text
+        for heading in page.sections()
+        for language in ("sh", "yaml")
+        for text in page.blocks(heading, language)
+        if re.search("OTLP_(TRACES_)?ENDPOINT|TRACELOOP_BASE_URL|OTEL_BSP", text)
+        or "LANGFUSE_SECRET_KEY" in text
+        or "otlphttp" in text
+    ]
+    assert len(sending) > 5
+    for text in sending:
+        assert re.search(r"(BATCH_SIZE(=|, value: \")|FLUSH_AT=|max_size: )16\b", text), text
+        assert re.search(r"(QUEUE_SIZE(=|, value: \")|queue_size: )\d+", text), text
 
 
 def test_the_blocks_of_yaml_are_yaml() -> None:
@@ -44,7 +60,7 @@ def test_the_addresses_are_the_gateways() -> None:
             ("groundwatch-gateway", standard.port),
         }
         paths.add(path)
-    assert paths <= {"", "/v1/litellm", "/v1/cloudevents", "/v1/responses/ID"}
+    assert paths <= {"", "/v1/litellm", "/v1/cloudevents", "/v1/responses/ID", "/v1/traces"}
 
 
 def test_each_emitter_is_installed_by_a_section() -> None:

@@ -18,7 +18,8 @@ from groundwatch.errors import UsageError
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
 from groundwatch.gateway.grpc.generated.monitor_pb2_grpc import MonitorServiceStub
 from groundwatch.gateway.http.requests import Reading
-from groundwatch.gateway.receivers.otlp import MEMBERS, MOST_ITEMS, Repeats
+from groundwatch.gateway.receivers.batches import MEMBERS, MOST_ITEMS
+from groundwatch.gateway.receivers.otlp import Repeats
 from groundwatch.reviews.queues import MOST_OF_TENANT, Queues, QueueSpec
 
 LINES = {"content-type": "application/x-ndjson"}

@@ -88,6 +88,7 @@ PANELS: dict[str, dict[str, str | typer.Typer]] = {
     "Run": {"up": "up.up", "demo": "up.demo", "serve": "up.serve"},
     "Traffic": {
         "submit": "traffic.submit",
+        "connect": "traffic.connect",
         "watch": "traffic.watch",
         "report": "traffic.report",
         "compare": "traffic.compare",

@@ -24,7 +24,7 @@ from groundwatch.cli.options import (
     WithHistory,
 )
 from groundwatch.cli.output import progress_bar, show_published
-from groundwatch.client.files.submitting import Submission
+from groundwatch.client.files.submitting import Submission, ask_gateway
 from groundwatch.errors import CheckFailed, UsageError
 from groundwatch.events import LIVE, version_of
 from groundwatch.protocols import registry
@@ -55,12 +55,58 @@ from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.outcomes import read_outcomes
 from groundwatch.runtime.settings import Settings
 from groundwatch.system.connecting import NOTHING_FOUND, find_running, history, on_bus, run
-from groundwatch.terminal import Console, Live
+from groundwatch.terminal import Console, Live, Table
 from groundwatch.times import read_moment
 
 REFRESH = 4
 SHOWN = 20
 """How many refused lines are named."""
+
+
+ToOption = Annotated[str, typer.Option("--to", help="Gateway; the running `groundwatch up` when absent.")]
+UpFolder = Annotated[
+    Path | None, typer.Option("--folder", help="The running `up` with its data in this folder.")
+]
+
+
+def _gateway(settings: Settings, to: str, folder: Path | None) -> str:
+    """The address of the gateway that is meant. Raises `UsageError` where none runs here."""
+    if to and folder is not None:
+        raise UsageError("--folder and --to do not go together: each says where the gateway is")
+    if to:
+        return to
+    if folder is not None:
+        settings = settings.model_copy(update={"data_dir": str(folder)})
+    found = find_running(settings)
+    if found is None:
+        where = f"no groundwatch runs with its data in {folder}" if folder is not None else NOTHING_FOUND
+        raise UsageError(f"{where}: start one with groundwatch up, or say --to URL of a gateway")
+    return found.gateway
+
+
+def connect(
+    settings: Configured, to: ToOption = "", folder: UpFolder = None, as_json: JsonOption = False
+) -> None:
+    """Who has sent to a gateway in the last minutes, and the setting that mends what was missing in it."""
+    told = ask_gateway(_gateway(settings, to, folder), "/v1/connect")
+    if as_json:
+        print_json(told)
+        return
+    senders = told["senders"]
+    if not senders:
+        say("nobody has sent anything to this gateway of late: docs/connect.md says how")
+        return
+    table = Table("sender", "by", "library", "version", "dialect", "calls", "images", box=None)
+    for number, one in enumerate(senders, 1):
+        who = f"{number} {one['service'] or one['tenant']}"
+        counts = (f"{one[name]:,}" for name in ("calls", "images"))
+        table.add_row(who, *(one[name] for name in ("source", "library", "version", "dialect")), *counts)
+    Console().print(table)
+    for number, one in enumerate(senders, 1):
+        for problem in one["problems"]:
+            say(f"{number}: {problem['number']:,} × {problem['kind']}: {problem['what']}")
+            if problem["setting"]:
+                say(f"   what helps: {problem['setting']}")
 
 
 def submit(
@@ -72,30 +118,18 @@ def submit(
             "metadata.csv), an export of Langfuse, Phoenix or LiteLLM, or answers in a published format."
         ),
     ],
-    to: Annotated[str, typer.Option("--to", help="Gateway; the running `groundwatch up` when absent.")] = "",
+    to: ToOption = "",
     model: Annotated[str, typer.Option(help="Model name for files that do not name one.")] = "",
     tenant: Annotated[str, typer.Option(help="Tenant for lines that do not name one.")] = "",
     images: Annotated[
         list[Path] | None,
         typer.Option(help="A folder that lines may name images in, besides the file's own; repeatable."),
     ] = None,
-    folder: Annotated[
-        Path | None, typer.Option(help="The running `up` with its data in this folder.")
-    ] = None,
+    folder: UpFolder = None,
     as_json: JsonOption = False,
 ) -> None:
     """Send recorded responses into a running system; exit status 1 when some were refused."""
-    if to and folder is not None:
-        raise UsageError("--folder and --to do not go together: each says where the gateway is")
-    if not to:
-        if folder is not None:
-            settings = settings.model_copy(update={"data_dir": str(folder)})
-        found = find_running(settings)
-        if found is None:
-            where = f"no groundwatch runs with its data in {folder}" if folder is not None else NOTHING_FOUND
-            raise UsageError(f"{where}: start one with groundwatch up, or say --to URL of a gateway")
-        to = found.gateway
-
+    to = _gateway(settings, to, folder)
     with progress_bar(quiet=as_json) as progress:
         submission = Submission(
             to,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from groundwatch import __version__
 from groundwatch.client.lines import Line, body
 
 if TYPE_CHECKING:
@@ -159,10 +160,11 @@ MOST_ATTEMPTS = 5
 GAVE_UP, TOO_LARGE = "gave_up", "too_large"
 TOKEN_VARIABLE = "GROUNDWATCH_TOKEN"
 NDJSON = "application/x-ndjson"
+AGENT = f"groundwatch-client/{__version__}"
 
 
 class Connection:
-    """Posts to one gateway. Whatever is wrong on the way is raised as it comes."""
+    """Asks one gateway. Whatever is wrong on the way is raised as it comes."""
 
     def __init__(self, address: str, token: str) -> None:
         """Raises `ValueError` for what is no address or no token."""
@@ -185,8 +187,21 @@ class Connection:
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._transport: httpx.HTTPTransport | None = None
 
-    def post(self, path: str, content: bytes | Iterable[bytes], media_type: str, seconds: float) -> Reply:
+    def get(self, path: str, seconds: float) -> Reply:
         """`seconds` bound connecting, and every wait for the gateway to take or say something."""
+        return self._ask("GET", path, seconds)
+
+    def post(self, path: str, content: bytes | Iterable[bytes], media_type: str, seconds: float) -> Reply:
+        return self._ask("POST", path, seconds, content, {"Content-Type": media_type})
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        seconds: float,
+        content: bytes | Iterable[bytes] = b"",
+        headers: dict[str, str] | None = None,
+    ) -> Reply:
         import httpx
 
         # Not by `httpx.Client`: it tells of each request in the application's log.
@@ -199,9 +214,9 @@ class Connection:
             "pool": seconds,
         }
         request = httpx.Request(
-            "POST",
+            method,
             f"{self.address}{path}",
-            headers={"Content-Type": media_type, **self._headers},
+            headers={"User-Agent": AGENT, **(headers or {}), **self._headers},
             content=content,
             extensions={"timeout": timeout},
         )

@@ -34,6 +34,17 @@ class ImageDigest(msgspec.Struct, frozen=True, tag=True):
 Image = bytes | ImageText | ImageUrl | ImageDigest
 
 
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """Who logged a call, as far as that shows: by which way it came, the application, the library as it calls
+    itself, with its version, and the dialect that it speaks. Each is short, whatever a sender says."""
+
+    source: str = ""
+    service: str = ""
+    library: str = ""
+    version: str = ""
+    dialect: str = ""
+
+
 class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     """What was asked and what was answered.
 
@@ -41,7 +52,8 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     text of the last message of the user, `images` are those of all messages in their order. `left_out` has
     for each image that the logging library cut out the name of its reason, a key of `reasons.REASONS`.
     `references` are addresses of messages that lie elsewhere (`input`, `output`). `library` is who logged
-    it, as far as that shows. `at` is when the answer was there, in seconds since the epoch; 0: unknown.
+    it, by a name of ours, as far as that shows. `at` is when the answer was there, in seconds since the
+    epoch; 0: unknown.
     `response_id` is the model server's own id of the answer, `trace_id` and `span_id` are in hexadecimal;
     each is empty where it is not known.
     """
@@ -59,6 +71,7 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     response_id: str = ""
     trace_id: str = ""
     span_id: str = ""
+    origin: Origin = Origin()
 
 
 class Unreadable(msgspec.Struct, frozen=True):
@@ -74,13 +87,16 @@ class Unreadable(msgspec.Struct, frozen=True):
     message: str
     id: str = ""
     model: str = ""
+    origin: Origin = Origin()
 
 
 Attributes = dict[str, Any]
 """Attributes of a span or a log, their values as Python's own: text, numbers, bytes, lists, dicts."""
 
 TRACE_TAG, SPAN_TAG, RESPONSE_TAG = "trace_id", "span_id", "response_id"
-"""Tags of a response: the span that it came as, and the id that the model's server gave the answer."""
+SERVICE_TAG, LIBRARY_TAG = "service", "library"
+"""Tags of a response: the span that it came as, the id that the model's server gave the answer, who asked,
+and what logged it."""
 
 ID_LENGTH = 256
 """Characters that the id of a response may have."""
@@ -241,6 +257,13 @@ class Bodies(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: tuple[str, ...]
 
 
+class Ended(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Attributes that say how an answer ended, and the `usual` ends, which say nothing."""
+
+    attributes: tuple[str, ...]
+    usual: frozenset[str]
+
+
 class LiteLlm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`others` are calls of no language model; `tags` are paths of fields and the tags that they become."""
 
@@ -254,6 +277,7 @@ class _Names(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dialect: dict[str, Dialect]
     events: Events
     bodies: Bodies
+    ended: Ended
     litellm: LiteLlm
     tags: dict[str, str]
     library: tuple[Library, ...]
@@ -369,6 +393,12 @@ def tag_value(value: object) -> str:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return f"{value}" if abs(value) < _LARGEST else ""
     return text_of(value).strip()[:_TAG_LENGTH]
+
+
+def finish_tag(reason: object) -> dict[str, str]:
+    """The tag of how an answer ended, unless as it should."""
+    ended = tag_value(reason).strip('"')[:64]
+    return {"finish_reason": ended} if ended and ended.lower() not in NAMES.ended.usual else {}
 
 
 def hex_id(value: object) -> str:

@@ -15,6 +15,7 @@ from groundwatch.conversations.conversation import (
     text_of,
 )
 from groundwatch.conversations.messages import read_messages, with_side
+from groundwatch.conversations.openai import response_tags
 from groundwatch.conversations.spans import complete
 
 _NAMES = NAMES.litellm
@@ -42,7 +43,7 @@ def read_call(record: Any) -> Conversation | Unreadable | None:
         return Unreadable("unreadable", f"the call: {refusal}", name[:256])
     conversation = Conversation(
         model=_model(record),
-        tags=_tags(record),
+        tags=_tags(record) | _ended(record.get("response")),
         library=_LIBRARY,
         at=number_of(record.get("endTime")),
         response_id=response_id,
@@ -64,6 +65,10 @@ def _model(record: dict[str, Any]) -> str:
         text_of(record.get("model")).strip().removeprefix(f"{text_of(record.get('custom_llm_provider'))}/")
     )
     return model or text_of(record.get("model_group")).strip()
+
+
+def _ended(response: Any) -> dict[str, str]:
+    return response_tags(response) if isinstance(response, dict) else {}
 
 
 def _tags(record: dict[str, Any]) -> dict[str, str]:

@@ -13,6 +13,7 @@ from groundwatch.conversations.conversation import (
     Conversation,
     Unreadable,
     content_digest,
+    finish_tag,
     json_of,
     number_of,
     stable_id,
@@ -22,8 +23,6 @@ from groundwatch.conversations.messages import Message, read_messages, with_side
 
 _LIBRARY = "openai"
 _DONE = b"[DONE]"
-_ENDED = frozenset(("", "stop", "completed", "end_turn", "eos"))
-"""Reasons for an end that say nothing: the model was done."""
 
 _MOST_LINES = 400_000
 _FINAL = ("response.completed", "response.incomplete", "response.failed")
@@ -55,7 +54,7 @@ def read_exchange(request: Any, response: Any, *, id: str = "", at: float = 0.0)
         return Unreadable("unreadable", message, (id or response_id)[:256])
     conversation = Conversation(
         model=text_of(response.get("model")).strip() or text_of(request.get("model")).strip(),
-        tags=_tags(response),
+        tags=response_tags(response),
         library=_LIBRARY,
         at=number_of(at) or number_of(response.get("created")) or number_of(response.get("created_at")),
         response_id=response_id,
@@ -250,11 +249,10 @@ def _answer(response: dict[str, Any], outputs: tuple[Message, ...]) -> str:
     return "\n".join(texts) if response.get("output") else next(iter(texts), "")
 
 
-def _tags(response: dict[str, Any]) -> dict[str, str]:
+def response_tags(response: dict[str, Any]) -> dict[str, str]:
     """How it ended, unless as it should; how many choices there were, where it is the first of several."""
     choices = response.get("choices")
     choices = choices if isinstance(choices, list) else []
     reason = choices[0].get("finish_reason") if choices and isinstance(choices[0], dict) else ""
-    ended = text_of(reason or response.get("status"))[:64]
-    tags = {} if ended in _ENDED else {"finish_reason": ended}
-    return tags | ({"choices": str(len(choices))} if len(choices) > 1 else {})
+    several = {"choices": str(len(choices))} if len(choices) > 1 else {}
+    return finish_tag(reason or response.get("status")) | several

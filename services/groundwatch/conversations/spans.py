@@ -14,6 +14,7 @@ from groundwatch.conversations.conversation import (
     Dialect,
     Unreadable,
     content_digest,
+    finish_tag,
     first_text,
     hex_id,
     json_of,
@@ -63,6 +64,12 @@ def library_of(scope: str, attributes: Attributes) -> str:
         if any(key in attributes for key in library.attributes):
             return library.name
     return ""
+
+
+def dialect_of(attributes: Attributes) -> str:
+    """The name of the dialect that says of this that it is a call of a model; empty where none does."""
+    kinds = ((name, one.calls, first_text(attributes, one.kind)) for name, one in NAMES.dialect.items())
+    return next((name for name, calls, kind in kinds if kind.strip('"').lower() in calls), "")
 
 
 def read_attributes(attributes: Attributes) -> Logged | None:
@@ -189,7 +196,8 @@ def _tags(attributes: Attributes) -> dict[str, str]:
     for key, tag in NAMES.tags.items():
         if value := tag_value(attributes.get(key)):
             found.setdefault(tag, value)
-    return found
+    ended = structured(_first(attributes, NAMES.ended.attributes))
+    return found | finish_tag(ended[0] if isinstance(ended, list) and ended else ended)
 
 
 def _unflattened(attributes: Attributes) -> dict[str, list[dict[str, Any]]]:

@@ -101,13 +101,15 @@ class Caller(msgspec.Struct, frozen=True):
     """Who calls: one tenant, or with None somebody who may act for all.
 
     `peer` is where the call comes from: callers of the same tenant, or else of the same place, wait behind
-    each other. `name` is a person's, or a program's, empty where nobody was asked.
+    each other. `name` is a person's, or a program's, empty where nobody was asked; `agent` is what their
+    program calls itself.
     """
 
     only: str | None = None
     peer: str = ""
     role: Role = "operator"
     name: str = ""
+    agent: str = ""
 
     @property
     def sender(self) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +20,7 @@ from groundwatch.gateway.http.requests import Held, Reading
 from groundwatch.gateway.intake.admission import Admission, Backlog
 from groundwatch.gateway.intake.intake import Intake
 from groundwatch.gateway.intake.known_ids import KnownIds
-from groundwatch.gateway.intake.logged import LoggedCalls, with_uploaded
+from groundwatch.gateway.intake.logged import LoggedCalls, Source, with_uploaded
 from groundwatch.gateway.intake.submissions import Submission
 from groundwatch.gateway.live.alarms import AlarmPublisher
 from groundwatch.gateway.live.board import Snapshots, counting_of
@@ -32,9 +33,17 @@ from groundwatch.reviews.corrected import Corrections
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.homes import event_of
 from groundwatch.runtime.delivery.outcomes import limits
+from groundwatch.runtime.delivery.streams import FAULTS
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.stores.images import ImageStore
-from groundwatch.runtime.stores.losses import LossReport, Unconfirmed
+from groundwatch.runtime.stores.losses import (
+    BATCH_REFUSED,
+    OTHER,
+    REASONS,
+    LossReport,
+    Unconfirmed,
+    put_report,
+)
 from groundwatch.runtime.stores.tombstones import Erased
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import OUTCOMES, RESPONSES, subject_of
@@ -46,6 +55,9 @@ SETTLE_SECONDS = 5.0
 LONG_SECONDS = 60.0
 RECEIVED_SECONDS = 0.1
 """In which a request that came before another has begun to be read."""
+
+REFUSED_FOR_GOOD = frozenset({400, 413, 415, 422})
+"""Statuses after which nobody sends the same again."""
 
 _RECORDED = msgspec.json.Decoder(ResponseRecorded)
 _SCORED = msgspec.json.Decoder(ResponseScored)
@@ -69,6 +81,8 @@ class GatewayCore:
         self.replays = replays
         self.problems = problems
         self._reading: dict[asyncio.Event, float] = {}
+        self._process = secrets.token_hex(8)
+        self._batches = Counter[tuple[str, Source]]()
         self.bounds = limits(self.settings.intake)
         self.threads = Reading()
         self.held = Held(self.settings.http.max_receiving)
@@ -81,7 +95,9 @@ class GatewayCore:
         self.backlog = Backlog(bus, self.settings.intake.max_backlog)
         most_images = self.settings.intake.max_images
         self.admission = Admission(self.settings.admission, metrics, most_images=most_images)
-        self.logged = LoggedCalls(self.bounds, metrics, self.intake.left_out, self.record, self._complete)
+        self.logged = LoggedCalls(
+            self.bounds, metrics, self.intake.left_out, self.intake.senders, self.record, self._complete
+        )
         self.telling: list[Callable[[], Sequence[str]]] = [
             lambda: self.intake.left_out.notes,
             lambda: self.access.notes,
@@ -139,6 +155,29 @@ class GatewayCore:
             self.admission.give_back(tenant)
         elif not asked:
             self.backlog.sent()
+
+    async def count_losses(self, tenant: str, report: LossReport) -> dict[str, int]:
+        """Keep what a sender has lost; what is new of it, by reason. Raises `Unavailable`."""
+        new = await put_report(self.bus, tenant, report)
+        for reason, number in new.items():
+            self.metrics.lost_before_intake.labels(reason if reason in REASONS else OTHER).inc(number)
+        return new
+
+    async def batch_refused(self, source: Source, refused: Refused, caller: Caller) -> None:
+        """A request with logged calls was refused. Unless it comes again they are lost, and nobody else tells
+        of it; while NATS is away it is counted with the next one.
+        """
+        if refused.status.http not in REFUSED_FOR_GOOD:
+            return
+        self.logged.batch_refused(source, refused, caller)
+        tenant = caller.tenant("")
+        self._batches[tenant, source] += 1
+        number = self._batches[tenant, source]
+        lost = {BATCH_REFUSED: number}
+        report = LossReport(sender=f"{source} batches", process=self._process, sequence=number, lost=lost)
+        with contextlib.suppress(TransientError, *FAULTS):
+            async with bounded():
+                await self.count_losses(tenant, report)
 
     async def report(self) -> dict[str, Any]:
         """Of all tenants."""

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
+from groundwatch.counting import TooLong
 from groundwatch.errors import (
     GroundwatchError,
     HeldByOthers,
@@ -185,6 +186,8 @@ def refusal_of(error: Exception) -> Refused:
             return Refused("unavailable", str(error))
         case UsageError():
             return Refused("invalid", str(error), field=next(iter(error.parameters), ""))
+        case TooLong():
+            return Refused("too_large", str(error))
         case InputError():
             return Refused("invalid", str(error))
     logger.error("gateway.bug", error=repr(error), exc_info=error)

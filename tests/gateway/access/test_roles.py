@@ -28,6 +28,7 @@ GET     /answers/{id:path}              viewer
 GET     /alarms                         viewer      all tenants
 GET     /alarms/{key}                   viewer      all tenants
 GET     /compare                        viewer      all tenants
+GET     /connect                        viewer
 GET     /favicon.ico                    anybody
 GET     /health                         viewer      all tenants
 GET     /healthz                        anybody
@@ -47,6 +48,7 @@ GET     /v1/agreement                   viewer      all tenants
 GET     /v1/alarms                      viewer      all tenants
 GET     /v1/answers                     viewer
 GET     /v1/compare                     viewer
+GET     /v1/connect                     viewer
 GET     /v1/images/{sha256}             viewer      shared
 GET     /v1/opinions                    viewer
 GET     /v1/queues                      viewer
@@ -71,6 +73,7 @@ POST    /v1/images                      sender      shared
 POST    /v1/litellm                     sender
 POST    /v1/logs                        sender
 POST    /v1/losses                      sender
+POST    /v1/metrics                     sender
 POST    /v1/opinions                    operator
 POST    /v1/questions                   sender
 POST    /v1/queues                      operator
@@ -96,6 +99,7 @@ CALLED = """
 /grpc.health.v1.Health/Watch                                            anybody
 /grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo          anybody
 /opentelemetry.proto.collector.logs.v1.LogsService/Export               sender
+/opentelemetry.proto.collector.metrics.v1.MetricsService/Export         sender
 /opentelemetry.proto.collector.trace.v1.TraceService/Export             sender
 """
 
@@ -120,6 +124,8 @@ THEIRS: dict[tuple[str, str], tuple[str, Any]] = {
     ("GET", "/v1/scores"): ("/v1/scores?tenant=other", None),
     ("GET", "/v1/compare"): ("/v1/compare?first=live&second=x&tenant=other", None),
     ("GET", "/v1/opinions"): ("/v1/opinions?tenant=other", None),
+    ("GET", "/connect"): ("/connect?tenant=other", None),
+    ("GET", "/v1/connect"): ("/v1/connect?tenant=other", None),
     ("POST", "/v1/queues"): ("/v1/queues", {"name": "x", "protocol": "faithscore", "tenant": "other"}),
     ("POST", "/v1/opinions"): (
         "/v1/opinions",
@@ -142,6 +148,7 @@ MANY = {
     "/v1/litellm",
     "/v1/logs",
     "/v1/losses",
+    "/v1/metrics",
     "/v1/traces",
     # Of these `tests/gateway/http/test_runs.py` asks for another's.
     "/v1/runs",

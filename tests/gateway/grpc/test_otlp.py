@@ -8,8 +8,11 @@ from typing import Any
 import grpc
 import pytest
 from google.rpc import error_details_pb2, status_pb2
+from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from tests.gateway.otlp.made import said, span, traces
@@ -57,10 +60,38 @@ async def test_a_large_batch_is_taken_and_a_larger_one_is_not(gateway_factory):
     assert not answer.partial_success.rejected_spans
     error = await failed(gateway, traces(span(filler), span(filler)))
     assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    # It is no use to send the same again.
+    assert "grpc-status-details-bin" not in dict(error.trailing_metadata() or ())
+    assert gateway.count("groundwatch_logged_calls_total", source="otlp", result="batch_refused") == 1
+    notes = (await gateway.http.get("/readyz")).json()["notes"]
+    assert any("OTEL_BSP_MAX_EXPORT_BATCH_SIZE=16" in note for note in notes)
     assert (await failed(gateway, b"\xff\xff")).code() is grpc.StatusCode.INVALID_ARGUMENT
     first, second = await gateway.events()
     assert (first.id, first.declined) == ("a" * 20, {})
     assert (second.answer, second.declined) == ("x" * 100, {"faithscore": "answer_too_long"})
+
+
+async def test_a_batch_above_the_limit_of_logged_calls_alone_is_not_to_come_again(gateway_factory):
+    gateway = await gateway_factory(grpc_port=0, logged_calls={"max_batch": 1_000})
+    error = await failed(gateway, traces(span({"note": "x" * 5_000})))
+    assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    status = status_pb2.Status.FromString(dict(error.trailing_metadata())["grpc-status-details-bin"])
+    assert not any(detail.Is(error_details_pb2.RetryInfo.DESCRIPTOR) for detail in status.details)
+    assert gateway.count("groundwatch_lost_before_intake_total", reason="batch_refused") == 1
+
+
+async def test_metrics_are_taken_and_told_once(gateway):
+    exporter = OTLPMetricExporter(f"127.0.0.1:{gateway.service.grpc_port}", insecure=True)
+
+    def work() -> None:
+        provider = MeterProvider([PeriodicExportingMetricReader(exporter, export_interval_millis=60_000)])
+        provider.get_meter("app").create_counter("calls").add(1)
+        assert provider.force_flush()
+        provider.shutdown()
+
+    await asyncio.to_thread(work)
+    (note,) = (await gateway.http.get("/readyz")).json()["notes"]
+    assert "OTEL_METRICS_EXPORTER=none" in note
 
 
 async def test_what_may_come_again_says_when(gateway, nats_server):

@@ -72,6 +72,15 @@ async def test_messages_in_an_unknown_form_are_told_by_their_keys(gateway):
     assert any("calls come that are not read (unreadable)" in note for note in notes)
 
 
+async def test_a_body_that_is_too_large_is_told_with_what_helps(gateway_factory):
+    gateway = await gateway_factory(logged_calls={"max_batch": 300})
+    reply = await gateway.http.post("/v1/litellm", content=json.dumps([call("a" * 20)] * 5), headers=JSON)
+    assert reply.status_code == 413
+    (note,) = (await gateway.http.get("/readyz")).json()["notes"]
+    assert note.startswith("litellm: whole batches are refused") and "DEFAULT_BATCH_SIZE=1" in note
+    assert gateway.count("groundwatch_lost_before_intake_total", reason="batch_refused") == 1
+
+
 async def test_only_what_passes_makes_the_logger_come_again(gateway, nats_server):
     body = json.dumps([call("a" * 20), call("b" * 20)])
     with frozen(nats_server.pid):

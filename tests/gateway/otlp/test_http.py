@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
+import io
 import json
-import zlib
+import random
 from typing import Any
 
 import pytest
@@ -19,10 +20,12 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
+from PIL import Image
 from tests.gateway.otlp.made import JSON, PROTOBUF, calls, recorded, said, span, traces
 from tests.support.frozen import frozen
 
-from groundwatch.gateway.receivers.otlp import decompressed, read_request
+from groundwatch.gateway.receivers.otlp import read_request
+from groundwatch.ledger.ledger import audit
 
 FORMS = {"traces": ExportTraceServiceRequest, "logs": ExportLogsServiceRequest}
 
@@ -159,9 +162,49 @@ async def test_what_is_no_request_is_told(gateway_factory):
     assert ExportLogsServiceResponse.FromString(reply.content) == ExportLogsServiceResponse()
 
 
-def test_decompression_reads_members_and_deflate():
-    assert decompressed(gzip.compress(b"a") + gzip.compress(b"b"), 10) == b"ab"
-    assert decompressed(zlib.compress(b"ab"), 10) == b"ab"
+async def test_a_batch_that_is_refused_is_counted_and_told_everywhere(gateway_factory):
+    gateway = await gateway_factory(logged_calls={"max_batch": 1_000})
+    request = traces(*(span(said(f"{number}" * 20)) for number in range(10)))
+    for _ in range(2):
+        reply = await post(gateway, request, **{"User-Agent": "OTel-OTLP-Exporter-Python/1.38.0"})
+        assert reply.status_code == 413
+    assert gateway.count("groundwatch_logged_calls_total", source="otlp", result="batch_refused") == 2
+    assert gateway.count("groundwatch_lost_before_intake_total", reason="batch_refused") == 2
+    assert (await audit(gateway.bus.js)).lost_before_intake == {"otlp batches": {"batch_refused": 2}}
+    (note,) = (await gateway.http.get("/readyz")).json()["notes"]
+    assert "OTEL_BSP_MAX_EXPORT_BATCH_SIZE=16" in note and "docs/connect.md#batches" in note
+    shown = (await gateway.http.get("/health")).text
+    assert "OTEL_BSP_MAX_EXPORT_BATCH_SIZE=16" in shown and "otlp batches" in shown
+
+
+async def test_a_batch_that_comes_again_is_not_lost(gateway, nats_server):
+    with frozen(nats_server.pid):
+        assert (await post(gateway, traces(span(said("a" * 20))))).status_code == 503
+    assert gateway.count("groundwatch_logged_calls_total", source="otlp", result="batch_refused") == 0
+
+
+async def test_batches_of_the_size_that_the_page_names_are_taken_at_defaults(gateway):
+    """16 spans, each with an image of 200 kB once in its messages and once as the request itself."""
+    spans = []
+    for number in range(16):
+        noise = random.Random(number).randbytes(3 * 256 * 256)
+        out = io.BytesIO()
+        Image.frombytes("RGB", (256, 256), noise).save(out, "PNG")
+        said_of_one = said(f"{number:02}" * 10, image=out.getvalue(), answer=f"A dog {number}.")
+        whole = {"input.value": said_of_one["gen_ai.input.messages"]}
+        spans.append(span(said_of_one | whole, span_id=(number + 1).to_bytes(8, "big")))
+    assert rejected(await post(gateway, traces(*spans))) == (0, "")
+    assert [len(event.images) for event in await gateway.events()] == [1] * 16
+
+
+@pytest.mark.parametrize("headers", [PROTOBUF, JSON])
+async def test_metrics_are_taken_and_told_once(gateway, headers):
+    for _ in range(2):
+        reply = await gateway.http.post("/v1/metrics", content=b"{}", headers=headers)
+        assert (reply.status_code, reply.headers["content-type"]) == (200, headers["Content-Type"])
+        assert reply.content == (b"{}" if headers is JSON else b"")
+    (note,) = (await gateway.http.get("/readyz")).json()["notes"]
+    assert "OTEL_METRICS_EXPORTER=none" in note
 
 
 async def test_while_nats_is_away_the_request_is_to_come_again(gateway, nats_server):

@@ -17,7 +17,7 @@ from groundwatch.client import transport
 from groundwatch.client.files.reading import AnswerFile, Record, Told, WithoutImage, decoded
 from groundwatch.client.lines import Line
 from groundwatch.client.transport import BUSY_SECONDS, TOKEN_VARIABLE, Connection, Refused, Sender
-from groundwatch.errors import InputError, UsageError
+from groundwatch.errors import UNDECODED, InputError, UsageError
 from groundwatch.events import ResponseRecorded
 from groundwatch.image_files import ImageFolders
 from groundwatch.records import Record as _Record
@@ -39,6 +39,30 @@ _REFUSED = frozenset((400, 404, 409, 410, 413, 415, 422))
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _URL = re.compile(r"data:|[a-z][a-z0-9+.-]{1,20}://", re.IGNORECASE)
 _ENCODER = msgspec.json.Encoder()
+
+
+def ask_gateway(gateway: str, path: str) -> Any:
+    """What a gateway says at this address, decoded. Raises `UsageError`."""
+    import httpx
+
+    shown = shown_address(gateway)
+    connection = _connection(gateway)
+    try:
+        reply = connection.get(path, BUSY_SECONDS)
+        if reply.status == 200:
+            return msgspec.json.decode(reply.body)
+    except (httpx.HTTPError, OSError, *UNDECODED) as error:
+        raise UsageError(f"the gateway at {shown} does not answer: {error!r}") from error
+    finally:
+        connection.close()
+    raise UsageError(f"the gateway at {shown}: {reply.error}")
+
+
+def _connection(gateway: str) -> Connection:
+    try:
+        return Connection(gateway, os.environ.get(TOKEN_VARIABLE, "").strip())
+    except ValueError as error:
+        raise UsageError(str(error).replace(gateway, shown_address(gateway))) from error
 
 
 class LineError(msgspec.Struct, kw_only=True):
@@ -82,10 +106,7 @@ class Submission:
         self._max_image_bytes = max_image_bytes
         self._shown = shown_address(gateway)
         self._tell = tell
-        try:
-            self._connection = Connection(gateway, os.environ.get(TOKEN_VARIABLE, "").strip())
-        except ValueError as error:
-            raise UsageError(str(error).replace(gateway, self._shown)) from error
+        self._connection = _connection(gateway)
         self._sender = Sender(self._connection, self._ended)
         self.total = self._file.count()
         self.result = Sent(errors=[])

@@ -21,6 +21,7 @@ from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from opentelemetry.proto.collector.logs.v1 import logs_service_pb2 as logs
+from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2 as measured
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as traces
 
 from groundwatch.conversations.conversation import ImageUrl
@@ -34,7 +35,7 @@ from groundwatch.gateway.grpc.generated.monitor_pb2_grpc import (
     MonitorServiceServicer,
     add_MonitorServiceServicer_to_server,
 )
-from groundwatch.gateway.http.requests import SMALL, Held, Reading, Share
+from groundwatch.gateway.http.requests import LONGEST_AGENT, SMALL, Held, Reading, Share
 from groundwatch.gateway.intake import window
 from groundwatch.gateway.intake.intake import Ready
 from groundwatch.gateway.intake.submissions import (
@@ -61,7 +62,7 @@ DETAILS = "grpc-status-details-bin"
 PASSING = frozenset(
     {grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
 )
-"""With which the same call may succeed later."""
+"""With which the same call may succeed later, unless it is too large."""
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
@@ -79,7 +80,7 @@ async def end(context: Context, refused: Refused) -> NoReturn:
             field=refused.field, description=message, reason=reason
         )
         details.append(error_details_pb2.BadRequest(field_violations=[violation]))
-    if code in PASSING:
+    if code in PASSING and refused.reason != "message_too_large":
         delay = duration_pb2.Duration(seconds=refused.retry_after)
         details.append(error_details_pb2.RetryInfo(retry_delay=delay))
     for detail in details:
@@ -90,10 +91,12 @@ async def end(context: Context, refused: Refused) -> NoReturn:
 
 def caller_of(access: Access, context: Context) -> Caller:
     """Who calls. Raises `Refused`."""
-    said = dict(context.invocation_metadata() or ()).get("authorization")
+    metadata = dict(context.invocation_metadata() or ())
+    said = metadata.get("authorization")
     peer = context.peer() or ""
     caller = access.bearer(None if said is None else str(said), host_of(peer))
-    return msgspec.structs.replace(caller, peer=peer)
+    agent = one_line(str(metadata.get("user-agent", ""))[:LONGEST_AGENT])
+    return msgspec.structs.replace(caller, peer=peer, agent=agent)
 
 
 M = TypeVar("M", bound=Message)
@@ -466,17 +469,19 @@ async def ended(context: Context) -> AsyncIterator[None]:
 
 TRACES = traces.DESCRIPTOR.services_by_name["TraceService"].full_name
 LOGS = logs.DESCRIPTOR.services_by_name["LogsService"].full_name
-OTLP_SERVICES = (TRACES, LOGS)
+METRICS = measured.DESCRIPTOR.services_by_name["MetricsService"].full_name
+OTLP_SERVICES = (TRACES, LOGS, METRICS)
 EXPORT_NEEDS = {"Export": SEND}
 
 BATCHES = 4
-"""Requests under way at once: each may have `gateway.logged_calls.max_batch` bytes."""
+"""Requests under way at once: each may have `GatewaySettings.max_whole` bytes."""
 
 
 def add_to_server(receiver: Receiver, access: Access, server: grpc.aio.Server) -> None:
     for service, form, export in (
         (TRACES, traces.ExportTraceServiceRequest, _export(receiver.traces, access)),
         (LOGS, logs.ExportLogsServiceRequest, _export(receiver.logs, access)),
+        (METRICS, measured.ExportMetricsServiceRequest, _export(receiver.metrics, access)),
     ):
         handler: Any = grpc.unary_unary_rpc_method_handler(
             export, form.FromString, lambda sent: sent.SerializeToString()
@@ -532,11 +537,18 @@ class GrpcServer:
             held=self._core.held,
             reading=self._core.threads,
         )
-        calls, line, batch = settings.grpc.calls, settings.intake.max_line, settings.logged_calls.max_batch
+        calls, line, batch = settings.grpc.calls, settings.intake.max_line, settings.max_whole
         self._server = server = grpc.aio.server(
             interceptors=[
                 admission(SERVICE, needs=NEEDS, calls=calls, limit=line, weigh=weigh_message),
-                admission(*OTLP_SERVICES, needs=EXPORT_NEEDS, calls=BATCHES, limit=batch, weigh=weigh),
+                admission(
+                    *OTLP_SERVICES,
+                    needs=EXPORT_NEEDS,
+                    calls=BATCHES,
+                    limit=batch,
+                    weigh=weigh,
+                    refused=partial(self._core.batch_refused, "otlp"),
+                ),
             ],
             options=self._options(),
             maximum_concurrent_rpcs=settings.grpc.watchers + MAX_CALLS,
@@ -583,10 +595,10 @@ class GrpcServer:
             await asyncio.sleep(HEALTH_SECONDS)
 
     def _options(self) -> list[tuple[str, int]]:
-        batch = self._settings.logged_calls.max_batch
+        largest = max(self._settings.intake.max_line, self._settings.max_whole)
         return [
             ("grpc.so_reuseport", 0),
-            ("grpc.max_receive_message_length", max(self._settings.intake.max_line, batch)),
+            ("grpc.max_receive_message_length", largest),
             ("grpc.max_send_message_length", -1),
             ("grpc.max_concurrent_streams", STREAMS),
             ("grpc.max_metadata_size", METADATA),
@@ -641,10 +653,11 @@ class Admission(grpc.aio.ServerInterceptor):
         held: Held,
         weigh: Callable[[bytes, Descriptor], int],
         reading: Reading,
+        refused: Callable[[Refused, Caller], Awaitable[None]] | None = None,
     ) -> None:
         """`calls` with a message of at most `limit` bytes are under way at once; each message must be there
         after `timeout` seconds. `weigh` says how many bytes it will take of what is `held`, and raises
-        `InputError` for one that holds too much."""
+        `InputError` for one that holds too much. `refused` hears of messages that are not taken."""
         self._prefixes = tuple(f"/{service}/" for service in services)
         self._limit = limit
         self._needs = needs
@@ -653,6 +666,7 @@ class Admission(grpc.aio.ServerInterceptor):
         self._held = held
         self._weigh = weigh
         self._reading = reading
+        self._refused = refused
         self._calls = asyncio.Semaphore(calls)
 
     async def intercept_service(
@@ -700,6 +714,8 @@ class Admission(grpc.aio.ServerInterceptor):
                 await end(context, error)
 
         async def message(requests: AsyncIterator[bytes], context: Context, share: Share) -> Any:
+            # Where the library has ended the call, nobody says any more who called.
+            caller = caller_of(self._access, context)
             try:
                 async with asyncio.timeout(self._timeout):
                     data = await anext(requests)
@@ -707,15 +723,18 @@ class Admission(grpc.aio.ServerInterceptor):
                     share.hold(weigh(data))
                     return decode(data)
                 share.hold(len(data))
-                sender = caller_of(self._access, context).sender
-                share.hold(await self._reading.run(sender, weigh, data))
-                return await self._reading.run(sender, decode, data)
+                share.hold(await self._reading.run(caller.sender, weigh, data))
+                return await self._reading.run(caller.sender, decode, data)
             except (Refused, TransientError) as error:
                 ended = refusal_of(error)
             except TimeoutError:
                 ended = Refused("slow", f"the call's message was not there after {self._timeout:g} s")
             except StopAsyncIteration:
-                ended = Refused("invalid", "the call has no message")
+                # The library itself ends a call whose message is larger than any call takes.
+                message = f"the call has no message, or one of more than {self._limit} bytes"
+                ended = Refused("message_too_large", message)
+            if self._refused is not None:
+                await self._refused(ended, caller)
             return await end(context, ended)
 
         async def one(requests: AsyncIterator[bytes], context: Context) -> Any:

@@ -44,17 +44,26 @@ from groundwatch.gateway.pages.overview import Overview
 from groundwatch.gateway.pages.rendering import Pages
 from groundwatch.gateway.pages.review import ReviewRoutes
 from groundwatch.gateway.pages.runs import RunRoutes
+from groundwatch.gateway.pages.senders import SendersPage
 from groundwatch.gateway.receivers.litellm import LiteLlmRoutes
 from groundwatch.gateway.receivers.otlp import OtlpRoutes, Receiver
 from groundwatch.gateway.refusals import Refused, bounded
 from groundwatch.records import Limits
 from groundwatch.runtime.security.same_origin import SameOrigin
-from groundwatch.runtime.stores.losses import MAX_REPORT, REASONS, put_report, read_report
-from groundwatch.runtime.telemetry.metrics import OTHER
+from groundwatch.runtime.stores.losses import MAX_REPORT, read_report
 from groundwatch.runtime.telemetry.server import telemetry_routes
 from groundwatch.topology import HEADER_TRACE
 
-PAGES = (Overview, AnswersRoutes, AnswerPages, AlarmPages, RunRoutes, HealthPage, ReviewRoutes)
+PAGES = (
+    Overview,
+    AnswersRoutes,
+    AnswerPages,
+    AlarmPages,
+    RunRoutes,
+    HealthPage,
+    SendersPage,
+    ReviewRoutes,
+)
 """Made of the core and what all pages share; each has `routes()`, some also the same as JSON."""
 
 NDJSON = frozenset(
@@ -240,9 +249,7 @@ class HttpApi:
         caller = caller_of(request)
         async with bounded():
             lost, recorded = await confirm(self._core, caller, report)
-            new = await put_report(self._core.bus, caller.tenant(""), lost)
-        for reason, number in new.items():
-            self._core.metrics.lost_before_intake.labels(reason if reason in REASONS else OTHER).inc(number)
+            new = await self._core.count_losses(caller.tenant(""), lost)
         return json({"counted": sum(new.values()), "recorded": recorded})
 
     async def scores(self, request: Request) -> Response:

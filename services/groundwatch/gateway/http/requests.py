@@ -36,6 +36,8 @@ AT_ONCE = 2
 SWITCH_SECONDS = 0.001
 """After which a thread gives way to the event loop, which waits so long for each step of each request."""
 
+LONGEST_AGENT = 120
+
 SMALL = 16 * 1024
 """Bytes of a body that is taken apart sooner than a thread takes it."""
 
@@ -351,7 +353,9 @@ def caller_of(request: Request) -> Caller:
     if isinstance(caller, Refused):
         raise caller
     client = request.client
-    return msgspec.structs.replace(caller, peer=f"{client.host}:{client.port}" if client else "")
+    peer = f"{client.host}:{client.port}" if client else ""
+    agent = one_line(request.headers.get("user-agent", "")[:LONGEST_AGENT])
+    return msgspec.structs.replace(caller, peer=peer, agent=agent)
 
 
 def known_caller(request: Request) -> Caller | None:

@@ -15,13 +15,21 @@ from typing import Any, get_args
 import msgspec
 import nats.js.errors
 
-from groundwatch.conversations.conversation import SPAN_TAG, TRACE_TAG
+from groundwatch.conversations.conversation import (
+    LIBRARY_TAG,
+    RESPONSE_TAG,
+    SERVICE_TAG,
+    SPAN_TAG,
+    TRACE_TAG,
+    Origin,
+)
 from groundwatch.errors import InputError, NotStored, TransientError, Unacknowledged
 from groundwatch.events import LIVE, QuestionAsked, ResponseRecorded, Strategy
 from groundwatch.gateway.budgets import OVER_BUDGET, Budgets, Decided, Held, decide
 from groundwatch.gateway.fetching import Fetcher
 from groundwatch.gateway.intake.known_ids import KnownIds
 from groundwatch.gateway.intake.logged import LeftOut
+from groundwatch.gateway.intake.senders import Senders
 from groundwatch.gateway.intake.submissions import Attachments, Submission
 from groundwatch.gateway.refusals import Reason, Recorded, Refused, bounded
 from groundwatch.keys import bare_key, in_partition
@@ -44,6 +52,7 @@ UNSURE_SECONDS = 60.0
 more: it is not known to be missing before."""
 
 MOST_UNSURE = 10_000
+LOGGED_TAGS = frozenset((TRACE_TAG, SPAN_TAG, SERVICE_TAG, LIBRARY_TAG))
 
 
 class Ready(msgspec.Struct, kw_only=True):
@@ -59,6 +68,8 @@ class Ready(msgspec.Struct, kw_only=True):
     stream: str = RESPONSES
     held: tuple[Held, ...] = ()
     left_out: tuple[str, ...] = ()
+    declined: tuple[str, ...] = ()
+    origin: Origin = Origin()
     span: Any = None
     receipt: Receipt | Refused
 
@@ -88,6 +99,7 @@ class Intake:
         self.fetcher = Fetcher(settings.fetch, metrics)
         self._unsure: dict[str, float] = {}
         self.left_out = LeftOut(settings.logged_calls, metrics)
+        self.senders = Senders()
         self.attachments = Attachments(store, settings.intake, metrics, erased, self.fetcher)
         for reason in get_args(Reason):
             metrics.refused.labels(reason)
@@ -245,6 +257,8 @@ class Intake:
             outgoing=outgoing,
             held=decided.held,
             left_out=tuple(left_out),
+            declined=(declined,) if submission.declined else (),
+            origin=submission.origin,
             span=span,
             receipt=await self._publish(event.id, outgoing),
         )
@@ -297,6 +311,9 @@ class Intake:
             ready.undo()
         elif ready.stream == RESPONSES:
             self._metrics.response(ready.response)
+            self.left_out.recorded(ready.response)
+            sender = self.senders.of(ready.origin, ready.response.tenant)
+            sender.record(len(ready.response.images), ready.left_out or ready.declined)
             if ready.left_out:
                 self.left_out.count(ready.left_out)
                 ended = msgspec.structs.replace(ended, left_out=ready.left_out)
@@ -375,11 +392,11 @@ class Intake:
 
 
 def _said(response: ResponseRecorded) -> ResponseRecorded:
-    """What its sender said. Without the ids of its span: one call may be logged by several spans, and is one
+    """What its sender said. Without its span and who logged it: one call may be logged by several, and is one
     response."""
     tags = response.tags
-    if SPAN_TAG in tags:
-        tags = {name: value for name, value in tags.items() if name not in (TRACE_TAG, SPAN_TAG)}
+    if SPAN_TAG in tags or RESPONSE_TAG in tags:
+        tags = {name: value for name, value in tags.items() if name not in LOGGED_TAGS}
     return msgspec.structs.replace(response, recorded_at=0.0, tags=tags)
 
 

@@ -1,6 +1,7 @@
 """Calls that other systems logged, made into submissions: OTLP, LiteLLM, serving systems and NATS alike."""
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Literal
@@ -9,19 +10,23 @@ import msgspec
 
 from groundwatch.conversations.conversation import (
     ID_LENGTH,
+    LIBRARY_TAG,
     REASONS,
     RESPONSE_TAG,
+    SERVICE_TAG,
     SPAN_TAG,
     TRACE_TAG,
     Conversation,
     ImageUrl,
+    Origin,
     Unreadable,
 )
 from groundwatch.conversations.messages import with_messages
 from groundwatch.errors import InputError, TransientError
-from groundwatch.events import ResponseRecorded
+from groundwatch.events import DEFAULT_TENANT, ResponseRecorded
 from groundwatch.gateway.auth import Caller
 from groundwatch.gateway.fetching import Fetcher
+from groundwatch.gateway.intake.senders import BATCHES, Sender, Senders
 from groundwatch.gateway.intake.submissions import Submission, attachment_of
 from groundwatch.gateway.refusals import Recorded, Refused, outcome_of
 from groundwatch.keys import digest
@@ -34,6 +39,12 @@ ALWAYS = frozenset((PROMPT_TOO_LONG, ANSWER_TOO_LONG))
 """Reasons for which nothing is judged, whatever is set: half of what was said is something else."""
 
 
+MANY = 100
+MANY_BARE = "where it is shown some, what logs its calls leaves them out: groundwatch connect tells more"
+MOST_MODELS, MOST_NAMED = 200, 3
+"""Models of which answers without images are counted, the latest, and those that a note names."""
+
+
 class LeftOut:
     """`notes` are what somebody should change in the settings of what logs the calls."""
 
@@ -41,10 +52,25 @@ class LeftOut:
         self._settings = settings
         self._metrics = metrics
         self._notes: dict[str, str] = {}
+        self._bare: OrderedDict[str, int] = OrderedDict()
+        """Answers of a model without an image since the last with one."""
 
     @property
     def notes(self) -> list[str]:
-        return list(self._notes.values())
+        bare = [f"'{model[:LONGEST_NAME]}'" for model, number in self._bare.items() if number >= MANY]
+        told = f"{', '.join(bare[:MOST_NAMED])}{' and others' if len(bare) > MOST_NAMED else ''}"
+        note = f"the last {MANY} answers and more of {told} came without an image: {MANY_BARE}"
+        return [*self._notes.values(), *([note] if bare else [])]
+
+    def recorded(self, response: ResponseRecorded) -> None:
+        """Notice models whose answers come without images."""
+        number = 0 if response.images or response.reference else self._bare.pop(response.model, 0) + 1
+        if number:
+            self._bare[response.model] = number
+        else:
+            self._bare.pop(response.model, None)
+        if len(self._bare) > MOST_MODELS:
+            self._bare.popitem(last=False)
 
     def declined(self, left_out: Iterable[str]) -> str:
         """The reason for which no protocol judges a call that lacks this; empty where it is judged."""
@@ -61,7 +87,7 @@ class LeftOut:
     def note(self, reason: str, note: str = "") -> None:
         if reason not in self._notes:
             self._notes[reason] = note = note or note_on(reason)
-            logger.warning("gateway.images_left_out", reason=reason, note=note)
+            logger.warning("gateway.left_out", reason=reason, note=note)
 
 
 def note_on(reason: str) -> str:
@@ -90,6 +116,7 @@ async def with_uploaded(call: Conversation, fetcher: Fetcher, sender: str, most:
 
 
 LONGEST_ID = 256
+LONGEST_NAME = 80
 
 UNKNOWN = "unknown"
 """The model of a call that is declined since nobody said which model it was."""
@@ -109,9 +136,18 @@ TOGETHER = 16
 Source = Literal["otlp", "litellm", "kserve", "dynamo", "nats"]
 """By which way a logged call came: bounded, since it is a metric's label."""
 
-Result = Literal["recorded", "without_image", "duplicate", "refused", "unreadable", "ignored", "incomplete"]
+Result = Literal[
+    "recorded",
+    "without_image",
+    "duplicate",
+    "refused",
+    "unreadable",
+    "ignored",
+    "incomplete",
+    "batch_refused",
+]
 """`without_image`: recorded, although an image or another part was left out. `ignored`: no call of a model.
-`incomplete`: a part of it never came, or was left out by who logged it."""
+`incomplete`: a part of it never came, or was left out by who logged it. `batch_refused`: a whole request."""
 
 Record = Callable[[Callable[[], Submission]], Awaitable[Recorded]]
 """`GatewayCore.record`."""
@@ -122,8 +158,11 @@ Complete = Callable[[Conversation, str, str], Awaitable[Conversation]]
 
 
 def _tags(conversation: Conversation) -> dict[str, str]:
-    """With the ids of the span, by which the evaluation finds back to it."""
+    """With the ids of the span, by which the evaluation finds back to it, and who logged it."""
+    origin = conversation.origin
     ids = {
+        SERVICE_TAG: origin.service,
+        LIBRARY_TAG: conversation.library or origin.library,
         TRACE_TAG: conversation.trace_id,
         SPAN_TAG: conversation.span_id,
         RESPONSE_TAG: conversation.response_id[:ID_LENGTH],
@@ -132,7 +171,13 @@ def _tags(conversation: Conversation) -> dict[str, str]:
 
 
 def submission_of(
-    conversation: Conversation, caller: Caller, bounds: Limits, *, tenant: str = "", varies: bool = False
+    conversation: Conversation,
+    caller: Caller,
+    bounds: Limits,
+    *,
+    tenant: str = "",
+    varies: bool = False,
+    source: str = "",
 ) -> Submission:
     """The submission of a logged call. Raises `Refused`.
 
@@ -176,10 +221,20 @@ def submission_of(
         sender=caller.sender,
         left_out=(*conversation.left_out, *cut),
         varies=varies or any(isinstance(image, ImageUrl) for image in images),
+        origin=_origin(source, caller, conversation.origin, conversation.library),
     )
 
 
-def _declined(call: Conversation | Unreadable, refused: Refused, caller: Caller, name: str) -> Submission:
+def _origin(source: str, caller: Caller, origin: Origin, library: str = "") -> Origin:
+    """With what is known where the call itself says less."""
+    return msgspec.structs.replace(
+        origin, source=source, library=origin.library or library or caller.agent[:LONGEST_NAME]
+    )
+
+
+def _declined(
+    call: Conversation | Unreadable, refused: Refused, caller: Caller, name: str, source: str
+) -> Submission:
     """A call that could not be taken as it is: that there was one, and why nobody judges it."""
     reason: str = refused.reason
     tags: dict[str, str] = {}
@@ -197,7 +252,8 @@ def _declined(call: Conversation | Unreadable, refused: Refused, caller: Caller,
         tags=tags,
         tenant=caller.only or "default",
     )
-    return Submission(response=response, sender=caller.sender, declined=reason)
+    origin = _origin(source, caller, call.origin)
+    return Submission(response=response, sender=caller.sender, declined=reason, origin=origin)
 
 
 def id_of(conversation: Conversation) -> str:
@@ -221,11 +277,18 @@ class LoggedCalls:
     """Records logged calls, and counts them."""
 
     def __init__(
-        self, bounds: Limits, metrics: Metrics, left_out: LeftOut, record: Record, complete: Complete
+        self,
+        bounds: Limits,
+        metrics: Metrics,
+        left_out: LeftOut,
+        senders: Senders,
+        record: Record,
+        complete: Complete,
     ) -> None:
         self._bounds = bounds
         self._metrics = metrics
         self._left_out = left_out
+        self._senders = senders
         self._record = record
         self._complete = complete
 
@@ -239,8 +302,9 @@ class LoggedCalls:
             note = f"{source}: calls come that are not read ({call.reason}); the log says what they are"
             self._left_out.note(f"{source}_{call.reason}", note)
             logger.warning(f"gateway.{source}", id=call.id, tenant=caller.only, reason=call.message)
+            self._sender(source, caller, call.origin).miss("refused", 1, call.message)
             return await self._record(partial(_raise, call))
-        read = partial(submission_of, caller=caller, bounds=self._bounds, tenant=tenant)
+        read = partial(submission_of, caller=caller, bounds=self._bounds, tenant=tenant, source=source)
         try:
             if call.references and self._is_wanted(call, read):
                 # What is fetched must not change the id.
@@ -251,6 +315,8 @@ class LoggedCalls:
             ended = await self._record(partial(read, call))
         except Refused as error:
             self.count(source, "incomplete" if error.field == "answer" else "refused")
+            if not error.passing and error.reason not in SETTLED:
+                self._sender(source, caller, call.origin, call.library).miss("refused", 1, error.message)
             if error.field == "answer":
                 for reason in call.left_out:
                     self._left_out.note(reason)
@@ -285,7 +351,7 @@ class LoggedCalls:
         else:
             refused = _unreadable(call, name)
         if isinstance(call, Conversation) or call.reason not in NOT_LOST:
-            declined = await outcome_of(self._record(partial(_declined, call, refused, caller, name)))
+            declined = await outcome_of(self._record(partial(_declined, call, refused, caller, name, source)))
             if isinstance(declined, Refused) and declined.reason != "conflict":
                 return declined
             if isinstance(declined, Refused) or declined.status == "duplicate":
@@ -334,6 +400,24 @@ class LoggedCalls:
         if passing:
             raise passing[0].but()
         return ended
+
+    def ignore(self, origin: Origin, caller: Caller, source: Source, number: int, example: str) -> None:
+        """Tell of spans or log records that are of no call of a model."""
+        self.count(source, "ignored", number)
+        self._sender(source, caller, origin).miss("ignored", number, example)
+
+    def _sender(self, source: Source, caller: Caller, origin: Origin, library: str = "") -> Sender:
+        return self._senders.of(_origin(source, caller, origin, library), caller.only or DEFAULT_TENANT)
+
+    def batch_refused(self, source: Source, refused: Refused, caller: Caller) -> None:
+        """Tell of a request whose calls nobody has read."""
+        self.count(source, "batch_refused")
+        self._sender(source, caller, Origin()).miss("batch_refused", 1, refused.message)
+        logger.warning(f"gateway.{source}_batch", tenant=caller.only, by=caller.agent, reason=refused.message)
+        note = f"{source}: whole batches are refused, and the calls in them lost ({refused.message})"
+        if refused.status.http == 413:
+            note += f"; what helps: {BATCHES[source]}, or larger bounds (docs/connect.md#batches)"
+        self._left_out.note(f"{source}_batch_{refused.reason}", note)
 
     def count(self, source: Source, result: Result, times: int = 1) -> None:
         self._metrics.logged_calls.labels(source, result).inc(times)

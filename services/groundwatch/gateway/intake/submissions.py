@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from groundwatch.conversations.conversation import REASONS, Image, ImageDigest, ImageText, ImageUrl
+from groundwatch.conversations.conversation import REASONS, Image, ImageDigest, ImageText, ImageUrl, Origin
 from groundwatch.conversations.messages import image_of
 from groundwatch.errors import ImageError, InputError, TransientError
 from groundwatch.events import ResponseRecorded, Strategy
@@ -113,6 +113,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     `sender` is behind whom its images wait. With `left_out` it is a logged call: these are the reasons for
     what it lacks, and an image that cannot be taken adds one. `varies`: logged again, more or less of it may
     be there, since something had to be fetched. With `declined` no protocol judges it, for this reason.
+    `origin` is who logged or sent it.
     """
 
     response: ResponseRecorded
@@ -122,6 +123,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     left_out: tuple[str, ...] | None = None
     varies: bool = False
     declined: str = ""
+    origin: Origin = Origin()
 
     @property
     def is_lenient(self) -> bool:
@@ -217,6 +219,7 @@ def _submission(
         sender=caller.sender,
         left_out=left_out,
         varies=bool(given) and any(isinstance(image, ImageUrl) for image in given),
+        origin=Origin(source="responses", library=caller.agent),
     )
 
 

@@ -175,11 +175,15 @@ class CloudEventRoutes:
     async def post_events(self, request: Request) -> Response:
         """Take one event, or a batch. 200 and not 202, which KServe's logger takes for an error."""
         check_encoding(request)
-        kind = media_type(request)
-        with self._counting():
-            body = await body_of(request, self._core.settings.logged_calls.max_batch)
-            events = read_events(kind, request.headers, body)
-        caller, tenant = caller_of(request), request.query_params.get("tenant", "")
+        kind, caller = media_type(request), caller_of(request)
+        try:
+            with self._counting():
+                body = await body_of(request, self._core.settings.max_whole)
+                events = read_events(kind, request.headers, body)
+        except Refused as error:
+            await self._core.batch_refused("kserve", error, caller)
+            raise
+        tenant = request.query_params.get("tenant", "")
         results: list[Any] = []
         for read in events:
             try:

@@ -17,7 +17,7 @@ from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.requests import Route, body_of, caller_of, json, problem
 from groundwatch.gateway.intake.logged import NOT_LOST
 from groundwatch.gateway.intake.window import MAX_ERRORS
-from groundwatch.gateway.refusals import Recorded, Refused, one_line
+from groundwatch.gateway.refusals import Recorded, Refused, one_line, refusal_of
 
 MOST_RECORDS = 10_000
 MOST_TOGETHER = 1_000_000
@@ -40,11 +40,12 @@ class LiteLlmRoutes:
         The logger repeats a request after a status of 5xx alone, so that nothing else ends in one.
         """
         logged, caller = self._core.logged, caller_of(request)
-        body = await body_of(request, self._core.settings.logged_calls.max_batch)
         try:
+            body = await body_of(request, self._core.settings.max_whole)
             calls, ignored = await self._core.threads.run(caller.sender, _read_calls, body)
-        except TooLong as error:
-            raise Refused("too_large", str(error)) from error
+        except (Refused, TooLong) as error:
+            await self._core.batch_refused("litellm", refusal_of(error), caller)
+            raise
         del body
         logged.count("litellm", "ignored", ignored)
         try:

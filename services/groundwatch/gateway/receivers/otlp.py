@@ -1,11 +1,11 @@
 """OTLP: requests read within bounds, and what becomes of their spans and log records."""
 
 import base64
+import contextlib
 import hashlib
-import zlib
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from google.protobuf import json_format
@@ -17,26 +17,40 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
     ExportLogsServiceRequest,
     ExportLogsServiceResponse,
 )
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+    ExportMetricsServiceResponse,
+)
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTracePartialSuccess,
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationScope
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from starlette.requests import Request
 from starlette.responses import Response
 
-from groundwatch.conversations.conversation import Attributes, Conversation, Unreadable, repeat_key
-from groundwatch.conversations.spans import LogPart, joined, read_log, read_span
+from groundwatch.conversations.conversation import (
+    Attributes,
+    Conversation,
+    Origin,
+    Unreadable,
+    repeat_key,
+    text_of,
+)
+from groundwatch.conversations.spans import LogPart, dialect_of, joined, read_log, read_span
 from groundwatch.counting import FIELD_BYTES, MOST_VALUES, TooLong, count_fields, count_values
 from groundwatch.errors import InputError, TransientError
 from groundwatch.events import DEFAULT_TENANT
 from groundwatch.gateway.auth import SEND, Caller
 from groundwatch.gateway.core import GatewayCore
-from groundwatch.gateway.http.requests import Route, body_of, caller_of, media_type, share_of
-from groundwatch.gateway.intake.logged import NOT_LOST
+from groundwatch.gateway.http.requests import Route, Share, caller_of, media_type, share_of
+from groundwatch.gateway.intake.logged import LONGEST_NAME, NOT_LOST
+from groundwatch.gateway.receivers.batches import MANY, MOST_ITEMS, PART, Decompressor, Parts
 from groundwatch.gateway.receivers.joining import Family, Half, Head, Joiner
 from groundwatch.gateway.refusals import Recorded, Refused, one_line, refusal_of
 from groundwatch.keys import digest
@@ -45,54 +59,36 @@ R = TypeVar("R", ExportTraceServiceRequest, ExportLogsServiceRequest)
 
 PROTOBUF = "application/x-protobuf"
 JSON = "application/json"
-PIECE = 64 * 1024
-MEMBERS = 1_000
-"""Parts of a compressed body, each of which may be empty."""
+FED = 1024 * 1024
+"""Bytes that are fed at once: each time a thread is waited for."""
 
 MOST_FIELDS = 1_000_000
 MOST_JSON = 400_000
 """Fields of all messages of a request, or values of its JSON, of which each takes longer."""
 
-MOST_ITEMS = 50_000
-"""Spans, or log records, of a request."""
-
 SMALLER = "send smaller batches"
+METRICS = (
+    "otlp: metrics come, which nobody reads here: OTEL_METRICS_EXPORTER=none spares them, or a pipeline of "
+    "the collector without them"
+)
+
+KEYS, LONGEST_KEY = 8, 40
+"""Of an example of what is of no call: how many are named, and how many characters of each."""
 
 NANOSECONDS = 1e9
 _IDS = ("traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span_id")
 _ITEMS = {
     ExportTraceServiceRequest.DESCRIPTOR.full_name: Span.DESCRIPTOR,
     ExportLogsServiceRequest.DESCRIPTOR.full_name: LogRecord.DESCRIPTOR,
+    ExportMetricsServiceRequest.DESCRIPTOR.full_name: Metric.DESCRIPTOR,
 }
-_WINDOW = zlib.MAX_WBITS | 32
-"""Of gzip and zlib alike."""
 
 
-def decompressed(body: bytes, limit: int) -> bytes:
-    """The body, of gzip or deflate. Raises `TooLong` as soon as there are more than `limit` bytes."""
-    pieces: list[bytes] = []
-    size = at = members = 0
-    rest = b""
-    try:
-        while rest or at < len(body):
-            members += 1
-            if members > MEMBERS:
-                raise InputError(f"the compressed body has more than {MEMBERS:,} parts")
-            reader = zlib.decompressobj(_WINDOW)
-            while not reader.eof and (rest or at < len(body)):
-                # A piece at a time: what is left over is copied at the end of each part.
-                given, rest = rest or body[at : (at := at + PIECE)], b""
-                pieces.append(reader.decompress(given, PIECE))
-                size += len(pieces[-1])
-                if size > limit:
-                    raise TooLong(f"has more than {limit} bytes when it is decompressed")
-                rest = reader.unconsumed_tail
-            if not reader.eof:
-                raise InputError("the compressed body is cut off")
-            rest = reader.unused_data
-    except zlib.error as error:
-        raise InputError(f"does not decompress: {error}") from error
-    return b"".join(pieces)
+class Scope(NamedTuple):
+    """The name of what wrote spans, as long as it may be, and who sent them."""
+
+    name: str
+    origin: Origin
 
 
 def weigh(body: bytes, form: Descriptor, media_type: str = PROTOBUF) -> int:
@@ -128,7 +124,7 @@ def read_request(body: bytes, media_type: str, kind: type[R]) -> R:
 
 def _check_items(items: int) -> None:
     if items > MOST_ITEMS:
-        raise TooLong(f"holds more than {MOST_ITEMS:,} spans or log records: {SMALLER}")
+        raise TooLong(MANY)
 
 
 def _ids_as_base64(said: Any) -> None:
@@ -151,20 +147,31 @@ def _ids_as_base64(said: Any) -> None:
     _check_items(number)
 
 
-def spans_of(request: ExportTraceServiceRequest) -> Iterator[tuple[str, Span]]:
-    """Every span, with the name of its scope."""
+def spans_of(request: ExportTraceServiceRequest) -> Iterator[tuple[Scope, Span]]:
+    """Every span, with its scope."""
     for resource in request.resource_spans:
         for several in resource.scope_spans:
+            scope = _scope(resource.resource, several.scope)
             for span in several.spans:
-                yield several.scope.name, span
+                yield scope, span
 
 
-def records_of(request: ExportLogsServiceRequest) -> Iterator[tuple[str, LogRecord]]:
-    """Every log record, with the name of its scope."""
+def records_of(request: ExportLogsServiceRequest) -> Iterator[tuple[Scope, LogRecord]]:
+    """Every log record, with its scope."""
     for resource in request.resource_logs:
         for several in resource.scope_logs:
+            scope = _scope(resource.resource, several.scope)
             for record in several.log_records:
-                yield several.scope.name, record
+                yield scope, record
+
+
+def _scope(resource: Resource, scope: InstrumentationScope) -> Scope:
+    named = (one.value.string_value for one in resource.attributes if one.key == "service.name")
+    service = next(named, "")
+    if service.startswith("unknown_service"):
+        service = ""
+    texts = (one_line(text_of(text[:LONGEST_NAME])) for text in (service, scope.name, scope.version))
+    return Scope(scope.name, Origin(**dict(zip(("service", "library", "version"), texts, strict=True))))
 
 
 def event_name(record: LogRecord) -> str:
@@ -278,6 +285,11 @@ _LOG = msgspec.msgpack.Decoder(LogPart)
 _Read = tuple[Conversation | Unreadable | Half | None, str]
 """What a span or a log record is of (None: of no call), and the key of its call, where a span says it."""
 
+_All = tuple[list[_Read], dict[Origin, tuple[int, str]]]
+"""Those that are of calls; and how many are not, with an example, by who sent them."""
+
+S = TypeVar("S", Span, LogRecord)
+
 
 class Receiver:
     """Records the calls of a request, or keeps what is to be joined, before it is acknowledged.
@@ -308,30 +320,37 @@ class Receiver:
         )
 
     async def traces(self, request: ExportTraceServiceRequest, caller: Caller) -> ExportTraceServiceResponse:
-        lost = await self._receive(request, _read_spans, caller)
+        lost = await self._receive(spans_of(request), _read_span, caller)
         partly = ExportTracePartialSuccess(rejected_spans=len(lost), error_message=lost[0]) if lost else None
         return ExportTraceServiceResponse(partial_success=partly)
 
     async def logs(self, request: ExportLogsServiceRequest, caller: Caller) -> ExportLogsServiceResponse:
-        lost = await self._receive(request, _read_records, caller)
+        lost = await self._receive(records_of(request), _read_record, caller)
         partly = (
             ExportLogsPartialSuccess(rejected_log_records=len(lost), error_message=lost[0]) if lost else None
         )
         return ExportLogsServiceResponse(partial_success=partly)
 
+    async def metrics(
+        self, request: ExportMetricsServiceRequest | None, caller: Caller
+    ) -> ExportMetricsServiceResponse:
+        """Nothing is kept of them. Many send them unasked, and whoever is refused fills a log with it."""
+        self._intake.left_out.note("otlp_metrics", METRICS)
+        return ExportMetricsServiceResponse()
+
     async def _receive(
-        self, request: R, read_all: Callable[[R, Caller], Sequence[_Read]], caller: Caller
+        self, items: Iterable[tuple[Scope, S]], read_one: Callable[[Scope, S, Caller], _Read], caller: Caller
     ) -> list[str]:
         """Why some are rejected for good, one line each."""
-        reads = await self._reading.run(caller.sender, read_all, request, caller)
+        reads, ignored = await self._reading.run(caller.sender, _read_all, items, read_one, caller)
+        for origin, (number, example) in ignored.items():
+            self._logged.ignore(origin, caller, "otlp", number, example)
         calls: list[Conversation | Unreadable] = []
         lost: list[str] = []
         for read, key in reads:
-            if read is None:
-                self._logged.count("otlp", "ignored")
-            elif isinstance(read, Half):
+            if isinstance(read, Half):
                 lost += await self._keep(read)
-            else:
+            elif read is not None:
                 calls.append(read)
                 if key and isinstance(read, Unreadable) and read.reason in NOT_LOST:
                     # The log records of a call that failed wait for nothing.
@@ -431,41 +450,65 @@ def _whole(part: LogPart) -> Conversation | None:
     return None
 
 
-def _read_spans(request: ExportTraceServiceRequest, caller: Caller) -> list[_Read]:
-    return [_read_span(scope, span, caller) for scope, span in spans_of(request)]
+def _read_all(
+    items: Iterable[tuple[Scope, S]], read_one: Callable[[Scope, S, Caller], _Read], caller: Caller
+) -> _All:
+    reads: list[_Read] = []
+    ignored: dict[Origin, tuple[int, str]] = {}
+    for scope, item in items:
+        read = read_one(scope, item, caller)
+        if read[0] is not None:
+            reads.append(read)
+            continue
+        number, example = ignored.get(scope.origin) or (0, _example(item))
+        ignored[scope.origin] = number + 1, example
+    return reads, ignored
 
 
-def _read_span(scope: str, span: Span, caller: Caller) -> _Read:
+def _example(item: Span | LogRecord) -> str:
+    name = item.name if isinstance(item, Span) else event_name(item)
+    keys = ", ".join(one.key[:LONGEST_KEY] for one in item.attributes[:KEYS])
+    return one_line(text_of(f"{name[:LONGEST_NAME]} with {keys or 'no attributes'}"))
+
+
+def _read_span(scope: Scope, span: Span, caller: Caller) -> _Read:
     read = _span(scope, span)
     if isinstance(read, Conversation) and _is_half(read):
         return _half(read, SPAN, caller), ""
     return read, _key(_tenant(caller), span.trace_id.hex(), span.span_id.hex())
 
 
-def _read_records(request: ExportLogsServiceRequest, caller: Caller) -> list[_Read]:
-    reads = (_log(scope, record) for scope, record in records_of(request))
-    return [
-        ((_whole(read) or _half(read, "", caller)) if isinstance(read, LogPart) else read, "")
-        for read in reads
-    ]
+def _read_record(scope: Scope, record: LogRecord, caller: Caller) -> _Read:
+    read = _log(scope, record)
+    if not isinstance(read, LogPart):
+        return read, ""
+    whole = _whole(read)
+    if whole is None:
+        return _half(read, "", caller), ""
+    return msgspec.structs.replace(whole, origin=scope.origin), ""
 
 
-def _span(scope: str, span: Span) -> Conversation | Unreadable | None:
+def _span(scope: Scope, span: Span) -> Conversation | Unreadable | None:
     try:
-        return read_span(
+        attributes = attributes_of(span.attributes)
+        read = read_span(
             span.name,
-            attributes_of(span.attributes),
+            attributes,
             trace_id=span.trace_id.hex(),
             span_id=span.span_id.hex(),
             at=seconds(span.end_time_unix_nano),
             events=[(event.name, attributes_of(event.attributes)) for event in span.events],
-            scope=scope,
+            scope=scope.name,
         )
     except InputError as error:
-        return Unreadable("unreadable", f"the span {span.name[:80]} {error}")
+        return Unreadable("unreadable", f"the span {span.name[:80]} {error}", origin=scope.origin)
+    if read is None:
+        return None
+    origin = msgspec.structs.replace(scope.origin, dialect=dialect_of(attributes))
+    return msgspec.structs.replace(read, origin=origin)
 
 
-def _log(scope: str, record: LogRecord) -> LogPart | Unreadable | None:
+def _log(scope: Scope, record: LogRecord) -> LogPart | Unreadable | None:
     name = event_name(record)
     try:
         return read_log(
@@ -475,10 +518,10 @@ def _log(scope: str, record: LogRecord) -> LogPart | Unreadable | None:
             trace_id=record.trace_id.hex(),
             span_id=record.span_id.hex(),
             at=seconds(record.time_unix_nano or record.observed_time_unix_nano),
-            scope=scope,
+            scope=scope.name,
         )
     except InputError as error:
-        return Unreadable("unreadable", f"the log record {name[:80]} {error}")
+        return Unreadable("unreadable", f"the log record {name[:80]} {error}", origin=scope.origin)
 
 
 def _line(refused: Refused) -> str:
@@ -501,6 +544,7 @@ class OtlpRoutes:
         return [
             Route("/v1/traces", self.traces, SEND, methods=["POST"]),
             Route("/v1/logs", self.logs, SEND, methods=["POST"]),
+            Route("/v1/metrics", self.metrics, SEND, methods=["POST"]),
             Route("/api/public/otel/v1/traces", self.traces, SEND, methods=["POST"]),
             Route("/api/public/media", self.media, SEND, methods=["POST"]),
         ]
@@ -511,6 +555,10 @@ class OtlpRoutes:
     async def logs(self, request: Request) -> Response:
         return await self._answered(request, ExportLogsServiceRequest, self._receiver.logs)
 
+    async def metrics(self, request: Request) -> Response:
+        kind = JSON if media_type(request) == JSON else PROTOBUF
+        return _reply(200, await self._receiver.metrics(None, caller_of(request)), kind)
+
     async def media(self, request: Request) -> Response:
         raise Refused("invalid", LANGFUSE_MEDIA)
 
@@ -520,33 +568,80 @@ class OtlpRoutes:
         kind = media_type(request)
         if kind not in (PROTOBUF, JSON):
             raise Refused("media_type", f"send {PROTOBUF} or {JSON}")
+        caller = caller_of(request)
+        told: Any = None
         try:
-            body = await self._body(request)
-            caller = caller_of(request)
-            size = await self._reading.run(caller.sender, weigh, body, form.DESCRIPTOR, kind)
-            share_of(request).hold(size)
-            said = await self._reading.run(caller.sender, read_request, body, kind, form)
-            del body
-            return _reply(200, await record(said, caller), kind)
-        except TooLong as error:
-            return _failure(Refused("too_large", str(error)), kind)
+            async with contextlib.aclosing(self._parts(request, kind, form, caller)) as parts:
+                async for part in parts:
+                    told = _together(told, await record(part, caller))
+                    del part
+            return _reply(200, told, kind)
         except (Refused, TransientError, InputError) as error:
-            return _failure(refusal_of(error), kind)
+            refused = refusal_of(error)
+            await self._core.batch_refused("otlp", refused, caller)
+            return _failure(refused, kind)
 
-    async def _body(self, request: Request) -> bytes:
-        limit = self._core.settings.logged_calls.max_batch
-        try:
-            body = await body_of(request, limit)
-        except Refused as error:
-            if error.reason == "too_large":
-                raise TooLong(f"{error}: send smaller batches") from error
-            raise
-        encoding = request.headers.get("content-encoding", "").strip().lower()
-        if encoding in ("", "identity"):
-            return body
-        if encoding not in COMPRESSED:
-            raise InputError(f"Content-Encoding {encoding[:40]} is not read: send gzip")
-        return await self._reading.run(caller_of(request).sender, decompressed, body, limit)
+    async def _parts(
+        self, request: Request, kind: str, form: type[R], caller: Caller
+    ) -> AsyncGenerator[R, None]:
+        """The request in parts, each of which is recorded before more is read; JSON as a whole."""
+        settings, share = self._core.settings, share_of(request)
+        limit = settings.logged_calls.max_batch if kind == PROTOBUF else settings.max_whole
+        enough = PART if kind == PROTOBUF else limit + 1
+        length = request.headers.get("content-length", "")
+        if length.isascii() and length.isdigit():
+            if int(length) > limit:
+                raise Refused("too_large", f"the body has more than {limit} bytes: {SMALLER}")
+            share.expect(min(int(length), enough))
+        parts = Parts(limit, settings.max_whole, _decompressor(request), enough)
+        waiting = bytearray()
+        async for chunk in request.stream():
+            waiting += chunk
+            share.hold(parts.held + len(waiting))
+            if chunk and len(waiting) < FED:
+                continue
+            fed = parts.feed(bytes(waiting))
+            waiting.clear()
+            while (part := await self._reading.run(caller.sender, _next, fed)) is not None:
+                read = await self._read(part, kind, form, caller, share, parts)
+                del part
+                yield read
+                del read
+        yield await self._read(parts.finish(), kind, form, caller, share, parts)
+
+    async def _read(
+        self, part: bytes, kind: str, form: type[R], caller: Caller, share: Share, parts: Parts
+    ) -> R:
+        size = await self._reading.run(caller.sender, weigh, part, form.DESCRIPTOR, kind)
+        parts.fields += (size - len(part)) // FIELD_BYTES
+        if parts.fields > MOST_FIELDS:
+            raise TooLong(f"holds more than {MOST_FIELDS:,} fields: {SMALLER}")
+        share.hold(parts.held + size)
+        return await self._reading.run(caller.sender, read_request, part, kind, form)
+
+
+def _next(parts: Iterator[bytes]) -> bytes | None:
+    return next(parts, None)
+
+
+def _decompressor(request: Request) -> Decompressor | None:
+    encoding = request.headers.get("content-encoding", "").strip().lower()
+    if encoding in ("", "identity"):
+        return None
+    if encoding not in COMPRESSED:
+        raise InputError(f"Content-Encoding {encoding[:40]} is not read: send gzip")
+    return Decompressor()
+
+
+def _together(told: Any, more: Any) -> Any:
+    """The answers to two parts as one."""
+    if told is None or not told.HasField("partial_success"):
+        return more
+    if more.HasField("partial_success"):
+        rejected = more.partial_success.DESCRIPTOR.fields[0].name
+        number = getattr(told.partial_success, rejected) + getattr(more.partial_success, rejected)
+        setattr(told.partial_success, rejected, number)
+    return told
 
 
 def _reply(status: int, message: Message, kind: str, headers: dict[str, str] | None = None) -> Response:

@@ -120,6 +120,8 @@ class HttpSettings(Section):
 class LoggedCallsSettings(Section):
     """Calls that other systems log and send here. Times in seconds, sizes in bytes.
 
+    A request may have `max_batch` where it is read in parts, as OTLP in protobuf over HTTP; any other is held
+    whole, and has at most 64 MiB, or half of `gateway.http.max_receiving` where that is more.
     `without_image` says what becomes of a call whose image the logging library left out: `decline` records it
     with every protocol declined, its reason that of the library; `record` judges what can be judged.
     Of a call whose messages are logged apart from its span, more is waited for until `join_wait` after the
@@ -127,7 +129,7 @@ class LoggedCallsSettings(Section):
     """
 
     without_image: Literal["decline", "record"] = "decline"
-    max_batch: AtLeastOne = 64 * 1024 * 1024
+    max_batch: AtLeastOne = 256 * 1024 * 1024
     join_wait: Positive = 10.0
     join_timeout: Positive = 600.0
 
@@ -228,6 +230,11 @@ class GatewaySettings(Section):
     dynamo: DynamoSettings = DynamoSettings()
     admission: AdmissionSettings = AdmissionSettings()
     sampling: tuple[SamplingRule, ...] = ()
+
+    @property
+    def max_whole(self) -> int:
+        """Bytes of one request with logged calls that is held whole while it is read."""
+        return min(self.logged_calls.max_batch, max(64 * 1024 * 1024, self.http.max_receiving // 2))
 
     @model_validator(mode="after")
     def _check(self) -> Self:

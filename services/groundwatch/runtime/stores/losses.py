@@ -21,8 +21,10 @@ SUBJECTS = f"$KV.{LOSSES_BUCKET}.>"
 MAX_REPORT = 256 * 1024
 """Bytes of a report."""
 
-REASONS = ("full", "unreadable", "too_large", "refused", "gave_up", "exit", "bug")
-"""Why our own client drops a response, as its metric names them; what others say is `other` there."""
+BATCH_REFUSED = "batch_refused"
+REASONS = ("full", "unreadable", "too_large", "refused", "gave_up", "exit", "bug", BATCH_REFUSED)
+"""Why our own client drops a response, as its metric names them; what others say is `other` there. A batch of
+logged calls that the gateway refuses counts as one, since nobody reads how many were in it."""
 
 OTHER = "other"
 MOST_SENDERS, MOST_REASONS = 200, 40
