@@ -29,6 +29,11 @@ KEEPING = {
     "openllmetry": BOTH,
     "langfuse": BOTH,
     "litellm": BOTH,
+    "phoenix": BOTH,
+    "logfire": CHAT,
+    "mlflow": CHAT,
+    # Its uploader of images wants Traceloop's own store.
+    "traceloop": ("text",),
     # What LiteLLM installs by itself makes no calls of the responses API.
     "litellm-library": ("data", "stream", "text", "large"),
     "openai-client": ("data", "stream", "text", "large", "responses", "responses-stream"),
