@@ -28,9 +28,6 @@ MODULES = (
     "groundwatch/conversations/*.py",
     "groundwatch/conversations/*.toml",
 )
-LEFT_OUT = ("groundwatch/conversations/exports.py",)
-"""What only the command line reads."""
-
 SHIM = '''"""groundwatch-client: `from groundwatch.client import Recorder, wrap_openai`.
 
 Importing this package makes that work also where `.pth` files are not read (`pip install --target`).
@@ -78,8 +75,7 @@ def build_sdist(sdist_directory: str, config_settings: Mapping[str, Any] | None 
 
 def sources() -> list[str]:
     """What is taken of the package, by its path."""
-    found = [path.relative_to(SOURCE).as_posix() for pattern in MODULES for path in SOURCE.glob(pattern)]
-    return sorted(path for path in found if path not in LEFT_OUT)
+    return sorted(path.relative_to(SOURCE).as_posix() for pattern in MODULES for path in SOURCE.glob(pattern))
 
 
 def version() -> str:

@@ -273,8 +273,10 @@ class ImageFolders:
         self._max_bytes = max_bytes
 
     def find(self, name: str) -> Path:
-        """Where the name leads. Raises `InputError` where that is outside of the folders."""
+        """Where the name leads, also one of Windows. Raises `InputError` where that is out of the folders."""
         inside: list[str] = []
+        if "\\" in name and not any(os.path.lexists(base / name) for base in self._folders):
+            name = name.replace("\\", "/")
         for base in self._folders:
             try:
                 real = os.path.realpath(base / name)

@@ -144,7 +144,8 @@ def decode_record(line: bytes, decoder: msgspec.json.Decoder[R], limits: Limits)
     except RecursionError:
         return Refusal(message="is nested too deeply to be read")
     except msgspec.DecodeError as error:
-        return _lone_surrogate(line) or Refusal(message=f"not JSON ({error})")
+        hint = "; write each backslash twice, or a slash" if "escape" in str(error) else ""
+        return _lone_surrogate(line) or Refusal(message=f"not JSON ({error}){hint}")
 
 
 def too_long(most: int) -> Refusal:
@@ -195,13 +196,22 @@ def _nearly(values: Mapping[str, Any], known: tuple[str, ...], within: str = "")
     return None
 
 
+def also_called(key: str) -> str:
+    """The field of ours that other programs call so; empty where it is none."""
+    return _ALSO_CALLED.get(_plain(key), "")
+
+
+def _plain(key: str) -> str:
+    return key.strip().lower().replace("-", "_").replace(" ", "_")
+
+
 @functools.lru_cache(4096)
 def _meant(key: str, known: tuple[str, ...]) -> str:
     if len(key) > 40:
         return ""
-    plain = key.strip().lower().replace("-", "_").replace(" ", "_")
-    if (meant := _ALSO_CALLED.get(plain)) in known and meant is not None:
+    if (meant := also_called(key)) in known:
         return meant
+    plain = _plain(key)
     # Names of two letters are near to too much.
     near = difflib.get_close_matches(plain, [one for one in known if len(one) > 2], n=1, cutoff=0.8)
     return near[0] if near else ""

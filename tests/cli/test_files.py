@@ -7,6 +7,8 @@ import csv
 import hashlib
 import io
 import json
+import shutil
+from pathlib import Path
 
 import httpx
 import msgspec
@@ -118,6 +120,42 @@ def test_an_export_tells_what_it_does_not_have(up, tmp_path):
     assert taken.stdout == "accepted 1, already there 1, refused 0\n"
 
 
+CASES = next(
+    (path for one in Path(__file__).parents if (path := one / "shared" / "data" / "cases").is_dir()), None
+)
+
+
+def with_a_command() -> list[Path]:
+    if CASES is None:
+        return []
+    found = {folder: json.loads((folder / "case.json").read_text()) for folder in sorted(CASES.glob("*-*"))}
+    return [folder for folder, case in found.items() if case["steps"][0].get("args", [""])[0] == "submit"]
+
+
+@pytest.mark.skipif(CASES is None, reason="shared/data/cases is not beside this checkout")
+@pytest.mark.parametrize("folder", with_a_command(), ids=lambda one: one.name)
+def test_a_public_file_is_read_or_told(up, folder, tmp_path):
+    """Files that were made after public reports, with the expression of each case."""
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    case, said, read = json.loads((folder / "case.json").read_text()), [], []
+    for step in case["steps"]:
+        if step["do"] == "cli":
+            command, file, *rest = step["args"]
+            options = rest[2:] if rest[:1] == ["--to"] else rest
+            done = up(command, tmp_path / file, *options, "--tenant", folder.name)
+            said.append({"rc": done.returncode, "out": done.stdout + done.stderr})
+        elif step["do"] == "ids":
+            for name in step["ids"]:
+                query = {"tenant": folder.name}
+                response = httpx.get(f"{up.gateway}/v1/responses/{name}", params=query).json().get("response")
+                if response:
+                    images, prompt = response.get("images", ()), response.get("prompt", "")
+                    read.append({"images": len(images), "prompt": prompt})
+    assert eval(case["ok"], {"S": said, "R": read}), (said, read)
+    assert {path: path.read_bytes() for path in before} == before
+
+
 def score(*arguments: object) -> tuple[int, str]:
     done = CliRunner().invoke(app, ["score", *map(str, arguments), "--json"])
     return done.exit_code, done.stdout if done.exit_code == 0 else str(done.exception)
@@ -133,6 +171,11 @@ def test_score_reads_the_same_files(folder, answer, tmp_path):
     assert status == 0
     (model,) = msgspec.json.decode(told)["models"]
     assert (model["model"], model["responses"]) == ("owl-3b", 2)
+    named = folder / "named.csv"
+    named.write_text("uid,said\n1,A dog sits.\n")
+    options = ("--column", "uid=id", "--column", "said=answer", "--model", "wren")
+    status, told = score("faithscore", named, *options)
+    assert status == 0 and msgspec.json.decode(told)["models"][0]["model"] == "wren"
     status, told = score("faithscore", path)
     assert status != 0 and f"{path}:1: key 'model': is missing" in told
     (folder / "pics" / "metadata.csv").write_text("id,model,answer,file_name\n1,m,A dog.,red.png\n")

@@ -76,11 +76,38 @@ def test_bad_lines_as_json(up, written, answer):
     assert "faithscore" in told["errors"][0]["error"]
 
 
-def test_of_many_bad_lines_the_first_are_shown(up, written):
-    done = up("submit", written(*["{}"] * 30))
+def test_of_many_reasons_the_first_are_shown(up, written, answer):
+    names = [f"no-{chr(97 + number // 26)}{chr(97 + number % 26)}" for number in range(30)]
+    lines = [answer(f"many-{number}", protocols=[name]) for number, name in enumerate(names)]
+    done = up("submit", written(*lines))
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 22
     assert "… and 10 more" in done.stderr
+
+
+def test_a_reason_is_told_once_in_the_order_of_the_lines(up, written, answer):
+    lines = [answer("once-1"), *["{}"] * 6, answer("once-8", images=["gone.png"]), "{}", "not json"]
+    done = up("submit", written(*lines))
+    missing, gone, none, last = done.stderr.splitlines()
+    assert ":2: model: is missing; and the same of 6 more: 3, 4, 5, 6, 7, …" in missing
+    assert ":8 (id once-8): images[0]: gone.png" in gone and ":10: not JSON" in none
+    assert last == "groundwatch: 9 responses were refused"
+
+
+def test_two_models_that_number_alike_are_told_what_to_do(up, written, answer):
+    lines = [answer("twin-7", model="a"), answer("twin-7", model="b")]
+    (error,) = up.json("submit", written(*lines), status=1)["errors"]
+    assert (error["line"], error["id"], error["reason"]) == (2, "twin-7", "conflict")
+    assert "send each under a --tenant of its own, or with ids that name the model" in error["error"]
+
+
+def test_columns_by_other_names(up, written):
+    file = written(*[{"uid": one, "q": "What?", "said": "A dog sits."} for one in (71, 72)])
+    options = ("--column", "uid=id", "--column", "q=prompt", "--column", "said=answer", "--model", "m")
+    assert up.json("submit", file, *options)["accepted"] == 2
+    found = httpx.get(f"{up.gateway}/v1/responses/71").json()["response"]
+    assert (found["prompt"], found["answer"]) == ("What?", "A dog sits.")
+    assert "there is no said for --column" in up.complaint("submit", written({"x": 1}), *options[4:])
 
 
 def test_annotations_are_judged_by_what_people_said(up, written):

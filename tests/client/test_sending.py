@@ -21,16 +21,10 @@ ONE: dict[str, Any] = {
     "answer": 'A dog,\n"sitting".',
     "images": ["a.png"],
 }
-LLAVA = {
-    "id": 7,
-    "image": "a.png",
-    "conversations": [{"from": "human", "value": "What?"}, {"from": "gpt", "value": "A dog."}],
-}
 FOREIGN: list[dict[str, Any]] = [
-    LLAVA,
-    {"question_id": 3, "prompt": "What?", "text": "A dog.", "answer_id": "x", "model_id": "llava"},
-    {"doc_id": 0, "doc": {}, "target": "yes", "resps": [["Yes."]], "filtered_resps": ["Yes."]},
-    {"index": 1, "question": "What?", "prediction": "A dog."},
+    {"name": 3, "words": "A dog."},
+    {"uid": 0, "in": {}, "out": [["Yes."]]},
+    {"text": "A dog.", "label": 1},
 ]
 
 
@@ -88,7 +82,7 @@ def test_a_table_is_read(tmp_path: Path, delimiter: str) -> None:
         ("id,model,answer\n1,m,a,b\n", ":2: has 4 cells; the first line names 3 columns"),
         ('id,model,answer\n1,m,"a\n', "is not CSV"),
         ("id,model,answer,reference\n1,m,a,dog\n", ":2: key 'reference'"),
-        ("name,caption\n1,a\n", ":1: its first line must name the columns, id and answer"),
+        ("name,words\n1,a\n", ":1: needs a column answer, or --column THEIRS=answer; it has: name, words"),
     ],
 )
 def test_what_is_wrong_with_a_table(tmp_path: Path, content: str, message: str) -> None:
@@ -103,18 +97,6 @@ def test_another_programs_records_are_told_in_one_line(tmp_path: Path, array: bo
         path = tmp_path / "theirs.json"
         path.write_text(json.dumps([record], indent=1) if array else json.dumps(record) + "\n")
         assert f"keys {', '.join(record)}: a response has id, model and answer" in told(path)
-
-
-def test_a_workbook_is_told(tmp_path: Path) -> None:
-    path = tmp_path / "answers.xlsx"
-    path.write_bytes(b"PK\x03\x04\x14\x00")
-    assert "is an Excel workbook" in told(path)
-
-
-def test_what_is_compressed_is_told(tmp_path: Path) -> None:
-    path = tmp_path / "answers.jsonl.gz"
-    path.write_bytes(b"\x1f\x8b\x08\x00")
-    assert "is compressed: run gunzip -k" in told(path)
 
 
 @pytest.mark.parametrize("how", ["/dev/zero", "pipe"])
@@ -148,5 +130,5 @@ def test_submit_sends_an_array_and_a_table(up: Any, tmp_path: Path) -> None:
     table.write_text("id,answer\nformat-3,A cat sits.\n")
     assert up.json("submit", array, "--to", up.gateway)["accepted"] == 2
     assert up.json("submit", table, "--to", up.gateway, "--model", "m")["accepted"] == 1
-    foreign.write_text(json.dumps([LLAVA]))
+    foreign.write_text(json.dumps(FOREIGN[:1]))
     assert "a response has id, model and answer" in up.complaint("submit", foreign, "--to", up.gateway)

@@ -22,6 +22,23 @@ FolderOption = Annotated[
         "--folder", help="The data of an `up` or a demo on this machine, whether that still runs or not."
     ),
 ]
+ColumnsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--column",
+        metavar="THEIRS=OURS",
+        help="Which column or key of the file is which of our fields, such as question=prompt, "
+        "doc.image=images or split=tags.split; repeatable.",
+    ),
+]
+QuestionsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--questions",
+        help="The file that has the questions and images of the answers, where they stand apart: a batch's "
+        "input, a benchmark's questions.",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
 ModelsOption = Annotated[

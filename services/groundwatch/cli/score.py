@@ -12,8 +12,17 @@ import msgspec
 import typer
 
 from groundwatch.cli.messages import print_json, print_json_line, say
-from groundwatch.cli.options import BaselineOption, ConfigOption, Configured, JsonOption, serve_metrics
+from groundwatch.cli.options import (
+    BaselineOption,
+    ColumnsOption,
+    ConfigOption,
+    Configured,
+    JsonOption,
+    QuestionsOption,
+    serve_metrics,
+)
 from groundwatch.cli.output import bars, render_numbers, show_published
+from groundwatch.client.files import AnswerFile
 from groundwatch.errors import UsageError
 from groundwatch.events import Strategy
 from groundwatch.judging.files import Responses, judge_file, read_responses
@@ -40,9 +49,9 @@ def score(
         Path,
         typer.Argument(
             help="Recorded responses (JSON lines, a JSON array, CSV or Parquet with id, model, prompt, "
-            "answer, images, reference, tags; a folder of images with metadata.csv), an export of Langfuse, "
-            "Phoenix or LiteLLM, or FaithScore's annotations, whose facts are then the reference. With "
-            "--recorded: judgements, in the format that the work published, or outcomes of --out."
+            "answer, images, reference, tags; a folder of images with metadata.csv), answers or calls as "
+            "other programs write them, or FaithScore's annotations, whose facts are then the reference. "
+            "With --recorded: judgements, in the format that the work published, or outcomes of --out."
         ),
     ],
     recorded: Annotated[
@@ -68,6 +77,8 @@ def score(
         ),
     ] = None,
     model: Annotated[str, typer.Option(help="Model name for files that do not name one.")] = "",
+    columns: ColumnsOption = None,
+    questions: QuestionsOption = None,
     annotation: Annotated[
         Path | None, typer.Option(help="valor, tri-he, pope: the benchmark's own annotation of the images.")
     ] = None,
@@ -115,12 +126,14 @@ def score(
         "--judge": judge,
         "--images": images,
         "--model": model,
+        "--column": columns,
+        "--questions": questions,
         "--annotation": annotation,
         "--published": published,
     }
     arithmetic: dict[str, object] = {"--t": t, "--labels": labels, "--share": share, "--tokens": tokens}
     for option, given in (judging if recorded else arithmetic).items():
-        if given not in (None, "", False):
+        if given not in (None, "", False, []):
             raise UsageError(f"{option} {'does not go with' if recorded else 'goes with'} --recorded")
     settings = prepare(config)
     if recorded:
@@ -139,8 +152,9 @@ def score(
         if by or published:
             option, one = "--by" if by else "--published", method.protocols[0].name
             raise UsageError(f"{option} needs one of the protocols of {protocol}, such as {one}")
-        if model:
-            raise UsageError(f"--model: {protocol} has a file format of its own, which names its models")
+        for option, given in (("--model", model), ("--column", columns), ("--questions", questions)):
+            if given:
+                raise UsageError(f"{option}: {protocol} has a file format of its own, which names its models")
         judge_files = load(method.file_judge)
         with bars() as tell:
             result = run(
@@ -151,14 +165,17 @@ def score(
         print_json(result) if as_json else render_numbers(result, Console())
         return
     found = registry.get(protocol)
-    responses = read_responses(
-        found.name,
-        file,
-        annotation,
-        limits(settings.gateway.intake),
+    bounds = limits(settings.gateway.intake)
+    opened = partial(
+        AnswerFile,
         model=model,
+        columns=columns or (),
+        questions=questions,
+        published=registry.published_answers,
         without_image=settings.gateway.logged_calls.without_image,
+        max_line=bounds.line,
     )
+    responses = read_responses(found.name, file, annotation, bounds, opened)
     if isinstance(responses, Responses):
         for line in responses.told.lines():
             say(f"{file}: {line}", err=True)

@@ -18,12 +18,15 @@ from groundwatch.cli.messages import print_json, say
 from groundwatch.cli.options import (
     ArchiveOnlyOption,
     BaselineOption,
+    ColumnsOption,
     Configured,
     JsonOption,
     OnSystem,
+    QuestionsOption,
     WithHistory,
 )
 from groundwatch.cli.output import progress_bar, show_published
+from groundwatch.client.files import AnswerFile
 from groundwatch.client.files.submitting import Submission, ask_gateway
 from groundwatch.errors import CheckFailed, UsageError
 from groundwatch.events import LIVE, version_of
@@ -60,7 +63,7 @@ from groundwatch.times import read_moment
 
 REFRESH = 4
 SHOWN = 20
-"""How many refused lines are named."""
+"""How many reasons for refused lines are told."""
 
 
 ToOption = Annotated[str, typer.Option("--to", help="Gateway; the running `groundwatch up` when absent.")]
@@ -114,13 +117,15 @@ def submit(
     file: Annotated[
         Path,
         typer.Argument(
-            help="Recorded responses (JSON lines, a JSON array, CSV, Parquet, a folder of images with "
-            "metadata.csv), an export of Langfuse, Phoenix or LiteLLM, or answers in a published format."
+            help="Recorded responses (JSON lines, JSON, CSV, Parquet, a folder of images with metadata.csv), "
+            "answers or calls as other programs write them, or answers in a published format."
         ),
     ],
     to: ToOption = "",
     model: Annotated[str, typer.Option(help="Model name for files that do not name one.")] = "",
     tenant: Annotated[str, typer.Option(help="Tenant for lines that do not name one.")] = "",
+    columns: ColumnsOption = None,
+    questions: QuestionsOption = None,
     images: Annotated[
         list[Path] | None,
         typer.Option(help="A folder that lines may name images in, besides the file's own; repeatable."),
@@ -131,15 +136,20 @@ def submit(
     """Send recorded responses into a running system; exit status 1 when some were refused."""
     to = _gateway(settings, to, folder)
     with progress_bar(quiet=as_json) as progress:
-        submission = Submission(
-            to,
+        answers = AnswerFile(
             file,
             model=model,
             tenant=tenant,
+            columns=columns or (),
+            questions=questions,
+            published=registry.published_answers,
+            without_image=settings.gateway.logged_calls.without_image,
+        )
+        submission = Submission(
+            to,
+            answers,
             images=images or (),
             max_image_bytes=settings.gateway.intake.max_image_bytes,
-            published=None if file.is_dir() else registry.published_answers(file),
-            without_image=settings.gateway.logged_calls.without_image,
             tell=lambda line: say(line, err=True),
         )
         with contextlib.closing(submission):
@@ -153,11 +163,11 @@ def submit(
         print_json(sent)
     else:
         say(f"accepted {sent.accepted:,}, already there {sent.duplicates:,}, refused {sent.refused:,}")
-        for problem in sent.errors[:SHOWN]:
-            where = f"{file}:{problem.line}" + (f" (id {problem.id})" if problem.id else "")
-            say(f"  {where}: {problem.field + ': ' if problem.field else ''}{problem.error}", err=True)
-        if sent.refused > SHOWN:
-            say(f"  … and {sent.refused - SHOWN:,} more", err=True)
+        sentences = sent.told()
+        for sentence in sentences[:SHOWN]:
+            say(f"  {file}:{sentence}", err=True)
+        if len(sentences) > SHOWN:
+            say(f"  … and {len(sentences) - SHOWN:,} more", err=True)
     if sent.refused:
         raise CheckFailed(f"{sent.refused} responses were refused")
 

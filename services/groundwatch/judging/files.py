@@ -11,8 +11,9 @@ from tempfile import TemporaryDirectory
 import msgspec
 
 from groundwatch.client.files import AnswerFile, Record
-from groundwatch.client.files.reading import Told, WithoutImage
-from groundwatch.errors import UNDECODED, FileFormatError, InputError, UsageError, told_to_user
+from groundwatch.client.files.reading import Told
+from groundwatch.client.files.sources import decoded
+from groundwatch.errors import FileFormatError, InputError, UsageError, told_to_user
 from groundwatch.events import ResponseRecorded, ResponseScored
 from groundwatch.image_files import ImageFolders, from_base64, read_image_file
 from groundwatch.models.engines import LoadImage
@@ -33,22 +34,11 @@ class Responses:
     is judged. Images that the file itself holds are kept in a folder until the responses are gone.
     """
 
-    def __init__(
-        self,
-        path: str | Path,
-        limits: Limits = DEFAULT_LIMITS,
-        *,
-        model: str = "",
-        without_image: WithoutImage = "decline",
-    ) -> None:
+    def __init__(self, file: str | Path | AnswerFile, limits: Limits = DEFAULT_LIMITS) -> None:
         self._limits = limits
-        self._file = AnswerFile(
-            Path(path),
-            model=model,
-            published=None if Path(path).is_dir() else registry.published_answers(Path(path)),
-            without_image=without_image,
-            max_line=limits.line,
-        )
+        if not isinstance(file, AnswerFile):
+            file = AnswerFile(Path(file), published=registry.published_answers, max_line=limits.line)
+        self._file = file
         self.folder = self._file.path.parent
         self._held: TemporaryDirectory[str] | None = None
         self._count = sum(1 for _ in self._read(keep=False))
@@ -88,13 +78,8 @@ class Responses:
         if isinstance(record, Refusal):
             return record
         if isinstance(record, bytes):
-            if not any(name in record for name in (b'"data:', b'"base64"', b'"url"')):
-                return read_record(record, self._limits)
-            try:
-                values = msgspec.json.decode(record)
-            except UNDECODED:
-                return read_record(record, self._limits)
-            if not isinstance(values, dict):
+            inline = any(name in record for name in (b'"data:', b'"base64"', b'"url"'))
+            if not inline or not (values := decoded(record)):
                 return read_record(record, self._limits)
             record = values
         images = record.get("images")
@@ -207,18 +192,15 @@ def read_responses(
     file: Path,
     annotation: Path | None,
     limits: Limits,
-    *,
-    model: str = "",
-    without_image: WithoutImage = "decline",
+    opened: Callable[[Path], AnswerFile | Path] = Path,
 ) -> Sequence[ResponseRecorded] | Responses:
+    """`opened` makes of a file of responses the one that is read."""
     if annotation is None:
-        return Responses(file, limits, model=model, without_image=without_image)
+        return Responses(opened(file), limits)
     annotate = registry.method(protocol).annotate
     if annotate is None:
         raise UsageError(f"{protocol} takes no annotation of a benchmark", "annotation")
-    return annotate(
-        file, annotation, lambda path: Responses(path, limits, model=model, without_image=without_image)
-    )
+    return annotate(file, annotation, lambda path: Responses(opened(path), limits))
 
 
 async def judge_file(

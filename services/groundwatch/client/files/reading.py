@@ -1,38 +1,57 @@
 """A file or a folder of recorded responses, told by its content, one record after the other.
 
-Lines, a JSON array or document, CSV and Parquet are read, with responses of ours or with calls that others
-logged. What is neither is told so.
+Lines, JSON, CSV and Parquet are read, also compressed and in UTF-16, with responses of ours, answers of other
+programs, or calls that others logged. What is none of these is told so.
 """
 
-import mmap
+import hashlib
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from itertools import chain
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from shlex import quote
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
 from groundwatch.client.files import tables
-from groundwatch.client.files.tables import ParquetTable
-from groundwatch.conversations import exports
+from groundwatch.client.files.formats import (
+    ASKED,
+    Format,
+    filled,
+    first,
+    format_of,
+    read_call,
+    records_in,
+    whole,
+)
+from groundwatch.client.files.sources import (
+    MAX_LINE,
+    Raw,
+    Source,
+    Values,
+    begins_with,
+    decoded,
+    everything,
+    read_questions,
+    read_source,
+    unpacked,
+    values_of,
+)
+from groundwatch.client.files.tables import Columns, ParquetTable
 from groundwatch.conversations.conversation import (
     REASONS,
-    Conversation,
     Image,
     ImageDigest,
     ImageText,
     ImageUrl,
     Unreadable,
 )
-from groundwatch.conversations.exports import Export, read_export
-from groundwatch.errors import UNDECODED, FileFormatError, InputError, check_regular, told_to_user
+from groundwatch.conversations.messages import IMAGE_MARK
+from groundwatch.errors import FileFormatError, InputError, UsageError, told_to_user
 from groundwatch.events import ResponseRecorded
 from groundwatch.image_files import from_base64
 from groundwatch.records import Record as Fields
-from groundwatch.records import Refusal, split_lines, too_long
+from groundwatch.records import Refusal
 
 _OTHERS = {"failed": "calls that failed", "tool_call": "answers that are calls of a tool"}
 """By the reason for which such a record is no response, which is nobody's mistake."""
@@ -41,8 +60,10 @@ WithoutImage = Literal["decline", "record"]
 
 
 class Told(msgspec.Struct):
-    """What an export does not have: images, by the reason why they were left out; and other records."""
+    """What was taken for what, and what a file does not have: images, by the reason why they were left out;
+    and other records."""
 
+    notes: list[str] = msgspec.field(default_factory=list)
     left_out: Counter[str] = msgspec.field(default_factory=Counter)
     others: Counter[str] = msgspec.field(default_factory=Counter)
 
@@ -52,56 +73,13 @@ class Told(msgspec.Struct):
             f"{number} images are missing: {why_left_out(name)}"
             for name, number in self.left_out.most_common()
         ]
-        return found + [
-            f"{number} records are left out: {what}" for what, number in self.others.most_common()
-        ]
+        others = [f"{number} records are left out: {what}" for what, number in self.others.most_common()]
+        return self.notes + found + others
 
 
 def why_left_out(name: str) -> str:
     reason = REASONS[name]
     return f"{reason.library} {reason.did}; what keeps it: {reason.setting}"
-
-
-def record_of(
-    export: Export, values: dict[str, Any], told: Told, without_image: WithoutImage, model: str
-) -> dict[str, Any] | Refusal | None:
-    """None where it is no call of a model, or one without an answer to judge."""
-    call = read_export(export, values, model)
-    if call is None or (isinstance(call, Unreadable) and call.reason in _OTHERS):
-        told.others[_OTHERS[call.reason] if call is not None else "no calls of a model"] += 1
-        return None
-    if isinstance(call, Unreadable):
-        return Refusal(message=call.message, id=call.id[:256])
-    told.left_out.update(call.left_out)
-    if call.references:
-        where = ", ".join(f"{side} at {url[:200]}" for side, url in call.references.items())
-        return Refusal(message=f"its messages lie elsewhere: {where}", id=call.id[:256])
-    if not call.answer:
-        why = f": {why_left_out(call.left_out[0])}" if call.left_out else ""
-        return Refusal(field="answer", message=f"is missing in what was logged{why}", id=call.id[:256])
-    if call.left_out and without_image == "decline":
-        message = (
-            f"is missing: {why_left_out(call.left_out[0])}. With gateway.logged_calls.without_image = "
-            '"record" it is taken without'
-        )
-        return Refusal(field="images", message=message, id=call.id[:256])
-    return _record(call)
-
-
-def _record(call: Conversation) -> dict[str, Any] | Refusal:
-    record: dict[str, Any] = {"id": call.id, "answer": call.answer, "tags": call.tags, "recorded_at": call.at}
-    for name in ("model", "prompt"):
-        if value := getattr(call, name):
-            record[name] = value
-    images: list[dict[str, str] | bytes | str] = []
-    for index, image in enumerate(call.images):
-        try:
-            images.append(_image(image))
-        except InputError as error:
-            return Refusal(field=f"images[{index}]", message=str(error), id=call.id[:256])
-    if images:
-        record["images"] = images
-    return record
 
 
 def _image(image: Image) -> dict[str, str] | bytes | str:
@@ -112,11 +90,9 @@ def _image(image: Image) -> dict[str, str] | bytes | str:
     return {"url": image.url} if isinstance(image, ImageUrl) else image
 
 
-Record = bytes | dict[str, Any] | Refusal
+Record = Raw
 """A response as it stands on a line, or its fields, with images by name, by address or as bytes; or why it is
 none."""
-
-MAX_LINE = 64 * 1024 * 1024
 
 _ENCODER = msgspec.json.Encoder()
 
@@ -124,8 +100,10 @@ _ENCODER = msgspec.json.Encoder()
 class AnswerFile:
     """The records of a file with their numbers, from 1: of a line, an item or a row. Read anew each time.
 
-    `model` and `tenant` are of records that name none. `without_image` says what becomes of a call that was
-    logged without its image: refused, or taken as it is. Raises `FileFormatError` for what is not read.
+    `model` and `tenant` are of records that name none. `columns` are the options that name them, THEIRS=OURS;
+    `questions` is the file with the questions and images of answers that have none. `published` reads the
+    formats of works that published their answers. `without_image` says what becomes of a call that was logged
+    without its image: refused, or taken as it is. Raises `FileFormatError` for what is not read.
     """
 
     def __init__(
@@ -134,26 +112,31 @@ class AnswerFile:
         *,
         model: str = "",
         tenant: str = "",
-        published: Sequence[ResponseRecorded] | None = None,
+        columns: Sequence[str] = (),
+        questions: Path | None = None,
+        published: Callable[[Path], Sequence[ResponseRecorded] | None] | None = None,
         without_image: WithoutImage = "decline",
         max_line: int = MAX_LINE,
     ) -> None:
-        """`published` are the file's answers where it is in the format of a work that published them."""
-        self.path = _answers_in(path) if path.is_dir() else path
-        check_regular(self.path)
+        folder = path.is_dir()
+        self.path = _answers_in(path) if folder else path
         self._model = model
         self._given = {name: value for name, value in (("model", model), ("tenant", tenant)) if value}
-        self._published = published
+        self._columns = tables.chosen(columns)
         self._without_image = without_image
         self._max_line = max_line
+        self._text, self._held = unpacked(self.path)
+        self._published = None if folder or columns or published is None else published(self._text)
+        self._questions = questions
+        self._as = ""
         self.told = Told()
-        """What was not there, as far as the file was read."""
+        """What was taken for what, and what was not there, as far as the file was read."""
 
     def count(self) -> int:
         """How many records there are. Of Parquet with responses of ours only its footer is read."""
-        if self._published is None and self._begins().startswith(tables.MAGIC):
-            with ParquetTable(self.path) as table:
-                if exports.export_of(dict.fromkeys(table.names, "")) is None:
+        if self._published is None and begins_with(self._text).startswith(tables.MAGIC):
+            with ParquetTable(self._text) as table:
+                if format_of(dict.fromkeys(table.names, "")) is None:
                     return len(table)
         return sum(1 for _ in self)
 
@@ -163,21 +146,12 @@ class AnswerFile:
         for number, record in self._records():
             found = True
             yield number, self._complete(record)
-        if self.told.others and not found:
+        if self._as and not found:
             number = self.told.others.total()
-            raise FileFormatError(self.path, f"has no answer of a model among its {number} records")
+            raise self._wrong(f"has no answer of a model among its {number} records{self._as}")
 
-    def _begins(self) -> bytes:
-        with self._told(), self.path.open("rb") as stream:
-            return stream.read(len(tables.MAGIC))
-
-    @contextmanager
-    def _told(self) -> Iterator[None]:
-        try:
-            yield
-        except (OSError, ValueError) as error:
-            why = getattr(error, "strerror", None) or error
-            raise FileFormatError(self.path, f"cannot be read ({why})") from error
+    def _wrong(self, message: str) -> FileFormatError:
+        return FileFormatError(self.path, message)
 
     def _complete(self, record: Record) -> Record:
         """Give a record what the command line knows of it."""
@@ -189,25 +163,23 @@ class AnswerFile:
     def _records(self) -> Iterator[tuple[int, Record]]:
         if self._published is not None:
             return enumerate(map(self._of_published, self._published), start=1)
-        with self._told(), self.path.open("rb") as stream:
-            begins = stream.readline(self._max_line).removeprefix(BOM)
-            for magic, advice in _BINARY.items():
-                if begins.startswith(magic):
-                    raise FileFormatError(self.path, advice.format(quote(str(self.path))))
-            first = next((line for line in chain([begins], stream) if line.strip()), b"").strip()
-        if begins.startswith(tables.MAGIC):
-            return self._of_parquet()
-        if first.startswith(b"["):
-            items = _array(self.path)
-            return self._of_json(items)
-        if first.startswith(b"{"):
-            record = decoded(first)
-            if not record or any(isinstance(record.get(name), list) for name in ("data", "observations")):
-                document = _document(self.path)
-                if document is not None:
-                    return self._of_json(document)
-            return self._of_json(_lines(self.path, self._max_line))
-        return self._of_text(first)
+        source = read_source(self._text, self.path, self._max_line, table=bool(self._columns))
+        names = source.names
+        format = None if self._columns else format_of(names)
+        if self._questions is not None and not (format and format.by[0]):
+            raise UsageError(f"--questions {self._questions}: nothing in {self.path} is looked up there")
+        if format is not None:
+            return self._of_format(format, source)
+        if not (source.columns or self._columns or tables.are_called_otherwise(names)):
+            if names and not {"model", "answer"} & names.keys() and names.keys() - _READ:
+                shown = " ".join(", ".join(names).split())[:200]
+                raise self._wrong(f"holds records with the keys {shown}: a response has id, model and answer")
+            return ((number, _tidy(line)) for number, line in source.rows(everything))
+        if not names:
+            return source.rows(everything)
+        columns = Columns(self.path, source.columns or tuple(names), self._columns, source.line)
+        self.told.notes += columns.told
+        return self._of_columns(columns, source)
 
     def _of_published(self, response: ResponseRecorded) -> bytes:
         if self._model:
@@ -216,185 +188,127 @@ class AnswerFile:
             response = msgspec.structs.replace(response, tenant=tenant)
         return _ENCODER.encode(response)
 
-    def _of_json(self, records: Iterator[tuple[int, bytes | Refusal]]) -> Iterator[tuple[int, Record]]:
-        """The first record says whose they are."""
-        first = next(records, None)
-        if first is None:
-            return
-        begin = decoded(first[1]) if isinstance(first[1], bytes) else {}
-        export = None if {"model", "answer"} <= begin.keys() else exports.export_of(begin)
-        if export is None and not {"model", "answer"} & begin.keys() and begin.keys() - _READ:
-            names = " ".join(", ".join(begin).split())[:200]
-            raise FileFormatError(
-                self.path, f"holds records with the keys {names}: a response has id, model and answer"
-            )
-        records = chain([first], records)
-        if export is not None:
-            yield from self._of_calls(export, ((number, _values(line)) for number, line in records))
-            return
-        captions = {"image_id", "text"} <= begin.keys()
-        names_files = not captions and bool(_FILE_NAMES & begin.keys()) and "images" not in begin
-        for number, line in records:
-            if isinstance(line, bytes) and (captions or names_files):
-                values = decoded(line)
-                if captions and {"image_id", "text"} <= values.keys() and "answer" not in values:
-                    yield number, self._of_caption(number, values)
+    def _of_columns(self, columns: Columns, source: Source) -> Iterator[tuple[int, Record]]:
+        for number, row in source.rows(columns.needs):
+            values = values_of(row)
+            record = values if isinstance(values, Refusal) else columns.record(values)
+            yield number, self._named(number, record)
+
+    def _named(self, number: int, record: Values | Refusal) -> Values | Refusal:
+        """One that has no id gets one of its own, which it has again when it is read again."""
+        if isinstance(record, Refusal) or record.get("id"):
+            return record
+        return record | {"id": content_id(number, _ENCODER.encode(self._given | record))}
+
+    def _of_format(self, format: Format, source: Source) -> Iterator[tuple[int, Record]]:
+        self._as = f", read as {format.name}"
+        if format.advice:
+            raise self._wrong(f"holds {format.name}: {format.advice}")
+        questions: dict[str, Values] = {}
+        if format.by[0]:
+            if self._questions is None:
+                instead = "" if format.required else f", or do without: {format.instead(source.names)}"
+                names = " ".join(", ".join(source.names).split())[:200]
+                message = f"{format.apart}. Name that with --questions FILE{instead}; it has: {names}"
+                raise self._wrong(f"holds {format.name}: {message}")
+            questions = read_questions(self._questions, format.by[1])
+        columns = Columns.of(format.columns)
+        if columns.places and not format.stem:
+            places = (f"{place[-1]} as {field}" for field, place in columns.places.items())
+            self.told.notes.append(f"is read as {format.name}: {', '.join(places)}")
+        for number, row in source.rows(format.reads):
+            values = values_of(row)
+            if isinstance(values, Refusal):
+                yield number, values
+                continue
+            if format.by[0]:
+                key = str(whole(first(values, format.by[:1])))
+                if key not in questions:
+                    message = f"{key[:100]} is not in {self._questions}"
+                    yield number, Refusal(field=format.by[0], message=message, id=key[:256])
                     continue
-                if names_files and values:
-                    yield number, _with_images(values)
-                    continue
-            yield number, line
+                values[ASKED] = questions[key]
+            for one in records_in(format, values):
+                record = (
+                    self._of_answer(format, columns, one, number)
+                    if columns.places
+                    else self._of_call(format, one)
+                )
+                if record is not None:
+                    yield number, self._named(number, record)
 
-    def _of_caption(self, number: int, values: Mapping[str, Any]) -> dict[str, Any]:
-        """A caption as POPE publishes them."""
-        model = self._model or self.path.stem
-        return {
-            "id": f"{model}-{values['image_id']}-{number}",
-            "model": model,
-            "prompt": values.get("prompt", ""),
-            "answer": values["text"],
-            "tags": {"image": str(values["image_id"])},
-        }
+    def _of_answer(self, format: Format, columns: Columns, values: Values, number: int) -> Values | Refusal:
+        record = columns.record(values)
+        if isinstance(record, Refusal):
+            return record
+        model = record.get("model") or self._model or (self._text.stem if format.stem else "")
+        known = values | {"model": model, "stem": self._text.stem, "number": number}
+        added = {"id": filled(format.id, known), "model": model}
+        return record | {name: value for name, value in added.items() if value}
 
-    def _of_text(self, first: bytes) -> Iterator[tuple[int, Record]]:
-        delimiter, names = tables.delimited(first)
-        export = exports.export_of(dict.fromkeys(names, ""))
-        if export is None and not {"id", "answer"} <= set(names) and self.path.suffix.lower() not in _TABLES:
-            return iter(_lines(self.path, self._max_line))
-        rows = tables.rows(self.path, delimiter)
-        return self._of_table(names, rows, export, line=1)
-
-    def _of_parquet(self) -> Iterator[tuple[int, Record]]:
-        with ParquetTable(self.path) as table:
-            export = exports.export_of(dict.fromkeys(table.names, ""))
-            if export is None:
-                names = tables.Columns(self.path, table.names).names
-            else:
-                names = [name for name in table.names if export.reads(name)]
-            yield from self._of_table(table.names, table.rows(names), export)
-
-    def _of_table(
-        self,
-        names: Sequence[str],
-        rows: Iterator[tuple[int, dict[str, Any] | Refusal]],
-        export: exports.Export | None,
-        line: int | None = None,
-    ) -> Iterator[tuple[int, Record]]:
-        if export is not None:
-            yield from self._of_calls(export, rows)
-            return
-        columns = tables.Columns(self.path, names, line)
-        for number, cells in rows:
-            yield number, cells if isinstance(cells, Refusal) else columns.record(cells)
-
-    def _of_calls(
-        self, export: exports.Export, rows: Iterator[tuple[int, dict[str, Any] | Refusal]]
-    ) -> Iterator[tuple[int, Record]]:
-        for number, values in rows:
-            record = (
-                values
-                if isinstance(values, Refusal)
-                else record_of(export, values, self.told, self._without_image, self._model)
-            )
-            if record is not None:
-                yield number, record
-
-
-_FILE_NAMES = frozenset({"file_name", "file_names"})
-_READ = {*Fields.__struct_encode_fields__, *_FILE_NAMES, "image_id", "text"}
-_TABLES = {".csv", ".tsv"}
-_BINARY = {
-    b"\x1f\x8b": "is compressed: run gunzip -k {}",
-    b"PK\x03\x04": "is an Excel workbook or another zip archive, which is not read: save {} as CSV",
-}
-
-
-def _with_images(values: dict[str, Any]) -> Record:
-    """A line of an imagefolder's metadata."""
-    images: list[str | bytes | dict[str, str]] = []
-    for name in _FILE_NAMES & values.keys():
-        try:
-            images += tables.images_of(values.pop(name))
-        except InputError as error:
-            return Refusal(field=name, message=str(error), id=str(values.get("id", ""))[:256])
-    return values | {"images": images}
-
-
-def _values(line: bytes | Refusal) -> dict[str, Any] | Refusal:
-    if isinstance(line, Refusal):
-        return line
-    try:
-        found = msgspec.json.decode(line)
-    except UNDECODED as error:
-        return Refusal(message=f"not JSON ({error})")
-    return found if isinstance(found, dict) else Refusal(message="expected a JSON object")
-
-
-def decoded(line: bytes) -> dict[str, Any]:
-    """The object on a line; empty for what is none."""
-    try:
-        found = msgspec.json.decode(line)
-    except UNDECODED:
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-MAX_ARRAY = 512 * 1024 * 1024
-"""Bytes of a JSON array or document, which is read as a whole."""
-
-BOM = b"\xef\xbb\xbf"
-
-
-class _Document(msgspec.Struct):
-    """Langfuse's and Phoenix's APIs answer with `data`; one trace of Langfuse has its `observations`."""
-
-    data: list[msgspec.Raw] = []
-    observations: list[msgspec.Raw] = []
-
-
-_ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
-_DOCUMENT = msgspec.json.Decoder(_Document)
-
-
-def _lines(path: Path, most: int) -> Iterator[tuple[int, bytes | Refusal]]:
-    """Every line with its number, as it is there."""
-    with told_to_user(f"{path}: cannot be read"), path.open("rb") as stream:
-        for number, line in split_lines(stream, most):
-            yield number, too_long(most) if len(line) > most else line
-
-
-def _array(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Every item with its number from 1."""
-    if path.stat().st_size > MAX_ARRAY:
-        raise FileFormatError(path, f"is a JSON array of more than {MAX_ARRAY} bytes: write a record a line")
-    try:
-        items = _ARRAY.decode(path.read_bytes().removeprefix(BOM))
-    except UNDECODED as error:
-        raise FileFormatError(path, f"begins as a JSON array and is none ({error})") from error
-    return _numbered(items)
-
-
-def _document(path: Path) -> Iterator[tuple[int, bytes]] | None:
-    """The records of a document of an API, each with its number from 1; None for a file that is none."""
-    if not 0 < path.stat().st_size <= MAX_ARRAY:
-        return None
-    # Lines may come to as much, and are told from a document by their beginning: nothing is read into memory.
-    with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-        start = len(BOM) if mapped[: len(BOM)] == BOM else 0
-        view = memoryview(mapped)
-        try:
-            found = _DOCUMENT.decode(view[start:])
-            items = [msgspec.Raw(bytes(item)) for item in found.data or found.observations]
-            del found
-        except UNDECODED:
+    def _of_call(self, format: Format, values: Values) -> Values | Refusal | None:
+        """None where it is no call of a model, or one without an answer to judge."""
+        call, told = read_call(format, values, self._model), self.told
+        if call is None or (isinstance(call, Unreadable) and call.reason in _OTHERS):
+            told.others[_OTHERS[call.reason] if call is not None else "no calls of a model"] += 1
             return None
-        finally:
-            view.release()
-    return _numbered(items) if items else None
+        name = call.id[:256]
+        if isinstance(call, Unreadable):
+            return Refusal(message=call.message, id=name)
+        images: list[dict[str, str] | bytes | str] = []
+        for index, image in enumerate((*call.images, first(values, format.images))):
+            try:
+                images += tables.images_of(image) if index == len(call.images) else [_image(image)]
+            except InputError as error:
+                return Refusal(field=f"images[{index}]", message=str(error), id=name)
+        # Marks of images that stand beside the messages.
+        left_out = tuple(one for one in call.left_out if one != IMAGE_MARK or not images)
+        told.left_out.update(left_out)
+        if call.references:
+            where = ", ".join(f"{side} at {url[:200]}" for side, url in call.references.items())
+            return Refusal(message=f"its messages lie elsewhere: {where}", id=name)
+        if not call.answer:
+            why = f": {why_left_out(left_out[0])}" if left_out else ""
+            return Refusal(field="answer", message=f"is missing in what was logged{why}", id=name)
+        if left_out and self._without_image == "decline":
+            message = (
+                f"is missing: {why_left_out(left_out[0])}. With gateway.logged_calls.without_image = "
+                '"record" it is taken without'
+            )
+            return Refusal(field="images", message=message, id=name)
+        record: Values = {"id": name, "answer": call.answer, "tags": call.tags, "recorded_at": call.at}
+        for field in ("model", "prompt"):
+            if value := getattr(call, field):
+                record[field] = value
+        return record | {"images": images} if images else record
 
 
-def _numbered(items: list[msgspec.Raw]) -> Iterator[tuple[int, bytes]]:
-    return ((number, msgspec.json.format(bytes(item), indent=-1)) for number, item in enumerate(items, 1))
+_READ = {*Fields.__struct_encode_fields__, "image_id", "text"}
+
+
+def content_id(number: int, content: bytes) -> str:
+    """Of a record without one. Sent again it must be the same, and two alike are not the same response."""
+    return hashlib.sha256(b"%d %b" % (number, content)).hexdigest()[:32]
+
+
+_ODD = re.compile(rb'null|NaN|Infinity|"id"\s*:\s*-?[0-9]')
+
+
+def _tidy(line: Raw) -> Raw:
+    """A response of ours without what says nothing, and with its id as text; else as it is there."""
+    if isinstance(line, Refusal) or (isinstance(line, bytes) and not _ODD.search(line)):
+        return line
+    values = values_of(line)
+    if isinstance(values, Refusal):
+        return line
+    # NaN alone is not what it is.
+    absent = {name for name, one in values.items() if one is None or one != one}
+    if "answer" in absent and values["answer"] is not None:
+        return Refusal(field="answer", message=tables.NOT_A_NUMBER, id=str(values.get("id", ""))[:256])
+    found = {name: one for name, one in values.items() if name not in absent}
+    if "id" in found:
+        found["id"] = tables.numbered(found["id"])
+    return line if found == values else found
 
 
 _METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")

@@ -14,11 +14,11 @@ import msgspec
 
 from groundwatch.addresses import shown_address
 from groundwatch.client import transport
-from groundwatch.client.files.reading import AnswerFile, Record, Told, WithoutImage, decoded
+from groundwatch.client.files.reading import AnswerFile, Record, Told, content_id
+from groundwatch.client.files.sources import decoded
 from groundwatch.client.lines import Line
 from groundwatch.client.transport import BUSY_SECONDS, TOKEN_VARIABLE, Connection, Refused, Sender
 from groundwatch.errors import UNDECODED, InputError, UsageError
-from groundwatch.events import ResponseRecorded
 from groundwatch.image_files import ImageFolders
 from groundwatch.records import Record as _Record
 from groundwatch.records import Refusal, misspelt
@@ -38,6 +38,11 @@ _REFUSED = frozenset((400, 404, 409, 410, 413, 415, 422))
 
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _URL = re.compile(r"data:|[a-z][a-z0-9+.-]{1,20}://", re.IGNORECASE)
+_NUMBER = re.compile(r"\d+")
+_NUMBERED_ALIKE = (
+    ": where two models number their answers alike, send each under a --tenant of its own, or with ids that "
+    "name the model (--column THEIRS=id)"
+)
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -65,18 +70,31 @@ def _connection(gateway: str) -> Connection:
         raise UsageError(str(error).replace(gateway, shown_address(gateway))) from error
 
 
-class LineError(msgspec.Struct, kw_only=True):
-    line: int
-    id: str = ""
-    field: str = ""
-    error: str = ""
-
-
 class Sent(msgspec.Struct, kw_only=True):
+    """`errors` are in the order of the file."""
+
     accepted: int = 0
     duplicates: int = 0
     refused: int = 0
-    errors: list[LineError] = []
+    errors: list[Refused] = []
+
+    def told(self) -> list[str]:
+        """Each sentence once, with the record that it is first said of, and how many others."""
+        alike: dict[tuple[str, str], list[Refused]] = {}
+        for error in self.errors:
+            named = error.error.replace(error.id, "") if error.id else error.error
+            alike.setdefault((error.field, _NUMBER.sub("0", named)), []).append(error)
+        return [_sentence(errors) for errors in alike.values()]
+
+
+def _sentence(errors: list[Refused]) -> str:
+    first, *others = errors
+    where = f"{first.line}" + (f" (id {first.id})" if first.id else "")
+    told = f"{where}: {first.field + ': ' if first.field else ''}{first.error}"
+    if not others:
+        return told
+    lines = ", ".join(str(one.line) for one in others[:5]) + (", …" if len(others) > 5 else "")
+    return f"{told}; and the same of {len(others):,} more: {lines}"
 
 
 class Submission:
@@ -85,23 +103,14 @@ class Submission:
     def __init__(
         self,
         gateway: str,
-        path: Path,
+        file: AnswerFile | Path,
         *,
-        model: str = "",
-        tenant: str = "",
         images: Sequence[Path] = (),
         max_image_bytes: int = MAX_IMAGE_BYTES,
-        published: Sequence[ResponseRecorded] | None = None,
-        without_image: WithoutImage = "decline",
         tell: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`published` and `without_image` are those of `AnswerFile`; `tell` gets what the user waits for.
-
-        Raises `UsageError` for what is no address of a gateway.
-        """
-        self._file = AnswerFile(
-            path, model=model, tenant=tenant, published=published, without_image=without_image
-        )
+        """`tell` gets what the user waits for. Raises `UsageError` for what is no address of a gateway."""
+        self._file = file if isinstance(file, AnswerFile) else AnswerFile(file)
         self._images = ImageFolders([self._file.path.parent, *images], max_bytes=max_image_bytes)
         self._max_image_bytes = max_image_bytes
         self._shown = shown_address(gateway)
@@ -130,7 +139,7 @@ class Submission:
         for number, record in self._file:
             ready = self._prepared(number, record)
             done += 1
-            if isinstance(ready, LineError):
+            if isinstance(ready, Refused):
                 self._refuse(ready)
                 continue
             self._sender.lines.append(Line(id=str(number), head=ready))
@@ -138,12 +147,14 @@ class Submission:
                 self._drain()
                 yield done
         self._drain()
+        # Those that the gateway refused came later than those that were not sent.
+        self.result.errors.sort(key=lambda error: error.line)
         yield done
 
-    def _prepared(self, number: int, record: Record) -> bytes | LineError:
+    def _prepared(self, number: int, record: Record) -> bytes | Refused:
         """The line of a record, once the images that it names by file or holds are uploaded."""
         if isinstance(record, Refusal):
-            return LineError(line=number, id=record.id, field=record.field, error=record.message)
+            return Refused(line=number, id=record.id, field=record.field, error=record.message)
         line = b""
         if isinstance(record, bytes):
             line = record
@@ -151,9 +162,7 @@ class Submission:
                 return line
         given = record.get("images")
         if not record.get("id", "") and not misspelt(record, _Record):
-            # Sent again, it must be the same; nor are two lines alike the same response.
-            content = line or _ENCODER.encode(record)
-            record["id"] = hashlib.sha256(b"%d %b" % (number, content)).hexdigest()[:32]
+            record["id"] = content_id(number, line or _ENCODER.encode(record))
         elif line and not given:
             return line
         name = str(record.get("id", ""))[:256]
@@ -165,7 +174,7 @@ class Submission:
                 elif _names_file(image):
                     images[index] = self._upload_file(image)
             except InputError as error:
-                return LineError(line=number, id=name, field=f"images[{index}]", error=str(error))
+                return Refused(line=number, id=name, field=f"images[{index}]", error=str(error))
         return _ENCODER.encode(record)
 
     def _upload_file(self, name: str) -> str:
@@ -216,11 +225,10 @@ class Submission:
 
     def _ended(self, line: Line, refused: Refused | None) -> None:
         if refused is not None:
-            self._refuse(
-                LineError(line=int(line.id), id=refused.id, field=refused.field, error=refused.error)
-            )
+            told = refused.error + (_NUMBERED_ALIKE if refused.reason == "conflict" else "")
+            self._refuse(msgspec.structs.replace(refused, line=int(line.id), error=told))
 
-    def _refuse(self, error: LineError) -> None:
+    def _refuse(self, error: Refused) -> None:
         self.result.refused += 1
         self.result.errors.append(error)
 

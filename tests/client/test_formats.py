@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from groundwatch.client.files import AnswerFile
+from groundwatch.client.files.formats import FORMATS, format_of, read_call
 from groundwatch.conversations.conversation import Conversation, ImageText, ImageUrl, Unreadable
-from groundwatch.conversations.exports import EXPORTS, export_of, read_export
 from groundwatch.errors import FileFormatError
 from groundwatch.records import Refusal
 
@@ -174,9 +174,9 @@ SHAPES = {
 
 
 def call(record: dict[str, Any], model: str = "") -> Conversation | Unreadable | None:
-    export = export_of(record)
-    assert export is not None
-    return read_export(export, record, model)
+    format = format_of(record)
+    assert format is not None
+    return read_call(format, record, model)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -297,7 +297,7 @@ def test_images_that_were_left_out_are_told(
 @pytest.mark.parametrize(
     ("record", "message"),
     [
-        (langfuse(model=3), "as Langfuse exports it: key 'model': expected text, not int"),
+        (langfuse(model=3), "as Langfuse has it: key 'model': expected text, not int"),
         (langfuse(endTime="soon"), "key 'endTime': 'soon' is no time"),
         (langfuse(output=None), "the answer was not logged"),
         (langfuse(model=None), "names no model"),
@@ -336,7 +336,7 @@ def test_addresses_of_images_are_kept() -> None:
 
 def test_our_own_records_are_no_export() -> None:
     for keys in (["id", "model", "answer"], ["id", "input", "output"], ["name", "text"], []):
-        assert export_of(dict.fromkeys(keys)) is None
+        assert format_of(dict.fromkeys(keys)) is None
 
 
 DEEP = "[" * 5_000 + "]" * 5_000
@@ -353,8 +353,8 @@ def test_whatever_a_record_holds_nothing_is_raised(shape: str, data: st.DataObje
     record = dict(SHAPES[shape])
     for key in data.draw(st.sets(st.sampled_from(sorted(record)), min_size=1, max_size=3)):
         record[key] = data.draw(VALUES)
-    for export in EXPORTS:
-        found = read_export(export, record)
+    for format in FORMATS:
+        found = read_call(format, record)
         assert found is None or isinstance(found, Conversation | Unreadable)
 
 
