@@ -136,8 +136,9 @@ async def test_a_full_disk_lets_nothing_go(own_bus, small_disk, monkeypatch):
     ballast = small_disk / "ballast"
     ballast.write_bytes(b"x" * 4_150_000)
     url, metrics = str(small_disk / "archive"), Metrics()
+    # By rows, never by time: a few rows would still find room.
     settings = Settings(
-        archive=ArchiveSettings(url=url, flush_rows=1_000, flush_seconds=0.2, hot_days=1e-9),
+        archive=ArchiveSettings(url=url, flush_rows=1_000, flush_seconds=PATIENCE, hot_days=1e-9),
         retry=RetrySettings(first_delay=0.1, max_delay=0.2),
     )
     service = ArchiveService(settings, bus, metrics)

@@ -309,7 +309,9 @@ async def _send(gateway: str, answers: Sequence[dict[str, Any]], seconds: float)
     async with httpx.AsyncClient(base_url=gateway, timeout=60) as http:
         for number, answer in enumerate(answers):
             await asyncio.sleep(max(0.0, began + number * seconds / len(answers) - time.monotonic()))
-            reply = await http.post("/v1/responses", json=answer)
+            # All of them share this process, which may stand still for long.
+            while (reply := await http.post("/v1/responses", json=answer)).status_code == 503:
+                await asyncio.sleep(float(reply.headers["retry-after"]))
             assert reply.status_code in (200, 202), reply.text
 
 

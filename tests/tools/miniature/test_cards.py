@@ -81,7 +81,7 @@ def test_the_detector_finds_what_phrases_name_and_nothing_else() -> None:
 
 
 def test_the_generator_draws_what_is_asked_for() -> None:
-    found = cards.generator(FOLDER / "generator", FOLDER / "lvlm_good", SCENES)
+    found = cards.generator(FOLDER / "generator", FOLDER / "lvlm_good", SCENES // 2)
     assert found["things_read_back"] >= READ_BACK
 
 

@@ -207,5 +207,6 @@ def _labelled(answer: str, unit: Span, odds: float, has_facts: bool) -> SubSente
         end=unit.end,
         text=answer[unit.start : unit.end],
         label=Label.DESCRIPTIVE if descriptive else Label.ANALYTICAL,
-        confidence=round(max(chance, 1 - chance), 4),
+        # Further digits say which answers were read together.
+        confidence=round(max(chance, 1 - chance), 2),
     )
