@@ -309,8 +309,10 @@ async def _send(gateway: str, answers: Sequence[dict[str, Any]], seconds: float)
     async with httpx.AsyncClient(base_url=gateway, timeout=60) as http:
         for number, answer in enumerate(answers):
             await asyncio.sleep(max(0.0, began + number * seconds / len(answers) - time.monotonic()))
-            # All of them share this process, which may stand still for long.
-            while (reply := await http.post("/v1/responses", json=answer)).status_code == 503:
+            for _ in range(10):
+                # All of them share this process, which may stand still for long.
+                if (reply := await http.post("/v1/responses", json=answer)).status_code != 503:
+                    break
                 await asyncio.sleep(float(reply.headers["retry-after"]))
             assert reply.status_code in (200, 202), reply.text
 
