@@ -2,7 +2,7 @@
 
 One thread calls, with a pause after each call, as an application does that waits for models; the client's
 own thread sends meanwhile. Three gateways in turn: a real one beside its NATS server, one that takes half a
-second for each request, and none. `record` is `Recorder.record` with an image of 100 kB; in turns with it the
+second for each request, and none. `record` is `Recorder.record` with an image of 200 kB; in turns with it the
 same arguments are only copied, which is `copying`, and told is by how much the percentiles lie apart.
 `wrap_openai` is a chat completion with such an image as a data URL, through OpenAI's client to a server in a
 process of its own; wrapped and bare calls are made in turns. `added` is the time in the wrapped method less
@@ -38,9 +38,9 @@ from groundwatch.runtime.local.servers import NatsServer, free_port
 from groundwatch.runtime.settings import NatsSettings
 from ingest import HOST, gateway
 
-GOAL_US = 50.0
-SIDE = 182
-"""Pixels of an image of noise, which takes 100 kB."""
+GOAL_US = 100.0
+SIDE = 258
+"""Pixels of an image of noise, which takes 200 kB."""
 PAUSE = 0.001
 WARM_UP = 50
 ANSWER = "A brown dog sits on a red mat beside a small ball. Behind it, a window lets in the light."

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -83,6 +85,64 @@ def test_what_could_not_be_told_is_told_at_the_next_start(
     another.close()
     assert told(gateway) == len(names - set(gateway.ids))
     assert gateway.losses[-1]["sender"] == "shop"
+
+
+KILLED = """
+import os, sys, time
+from groundwatch.client import Recorder
+from groundwatch.client.worker import folder
+
+recorder = Recorder(sys.argv[1], sender="shop")
+for number in range(7):
+    recorder.record(model="m", answer=f"{number}")
+while not list(folder().glob("*.tally")):
+    time.sleep(0.01)
+if sys.argv[2] == "exit":
+    os._exit(0)
+if sys.argv[2] == "kill":
+    os.kill(os.getpid(), 9)
+if sys.argv[2] == "pool":
+    import multiprocessing
+
+    def work(number):
+        recorder.record(model="m", answer="in a pool")
+        while len(list(folder().glob("*.tally"))) < 2:
+            time.sleep(0.01)
+        return number
+
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        pool.map(work, range(1))
+recorder.close(0.1)
+"""
+
+
+@pytest.mark.parametrize(("how", "lost"), [("exit", 7), ("kill", 7), ("pool", 8), ("close", 7)])
+def test_who_is_killed_is_told_of_at_the_next_start(
+    how: str, lost: int, bad_gateway: Any, state: Path
+) -> None:
+    gateway = bad_gateway("503:30")
+    gateway.losses_status = 503
+    subprocess.run([sys.executable, "-c", KILLED, gateway.url, how], timeout=LONG, check=False)
+    gateway.losses_status = 200
+    recorder = Recorder(gateway.url)
+    deadline = time.monotonic() + LONG
+    while waiting(gateway.url, ""):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    recorder.close(0.1)
+    assert {report["sender"] for report in gateway.losses} == {"shop"}
+    assert told(gateway) == lost
+    assert list(state.iterdir()) == []
+
+
+def test_who_ended_leaves_no_tally(bad_gateway: Any, state: Path) -> None:
+    gateway = bad_gateway("ok")
+    recorder, names = recorded(gateway.url, 5)
+    while not list(state.glob("*.tally")):
+        time.sleep(0.01)
+    assert waiting(gateway.url, "") == [], "of a process that is there nothing is told"
+    recorder.close(LONG)
+    assert set(gateway.ids) == names and list(state.iterdir()) == []
 
 
 def test_where_no_file_can_be_written_the_log_tells(

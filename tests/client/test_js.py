@@ -66,6 +66,13 @@ async def test_a_gateway_has_what_was_recorded_with_its_images(gateway: Any, pic
         assert list(event.images) == [hashlib.sha256(png).hexdigest()] * 3
 
 
+async def test_where_nothing_of_node_is_there(gateway: Any, pictures: Any) -> None:
+    image = base64.b64encode(pictures.encoded("PNG")).decode()
+    said = await record(gateway.service.url, 2, EDGE="1", IMAGE=image)
+    assert said["sent"] and said["lost"] == {}
+    assert {len(event.images) for event in await gateway.events()} == {3}
+
+
 @pytest.mark.parametrize("script", [("away:1.5",), ("503:1", "503:1", "ok"), ("500", "ok"), ("close", "ok")])
 async def test_close_uses_its_time(script: tuple[str, ...], bad_gateway: Any) -> None:
     gateway = bad_gateway(*script)

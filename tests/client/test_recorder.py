@@ -5,9 +5,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import io
 from typing import Any
 
-from groundwatch.client import Recorder
+import pytest
+from PIL import Image, ImageFile
+
+from groundwatch.client import Recorder, lines
+from groundwatch.client.lines import held
 from groundwatch.ledger.ledger import audit
 
 
@@ -85,4 +90,41 @@ async def test_what_of_an_image_cannot_be_read_here_is_left_out(gateway: Any, tm
         assert await recorder.aflush(60)
     told = [event.declined["faithscore"] for event in await gateway.events()]
     assert told == ["unknown_placeholder", "image_unreadable", "image_unreadable"]
+    assert recorder.lost == {}
+
+
+async def test_a_picture_that_is_not_read_is_sent_as_its_file(
+    gateway: Any, pictures: Any, tmp_path: Any, monkeypatch: Any
+) -> None:
+    """Neither decoded nor copied where the application waits."""
+    files = {kind: pictures.encoded(kind) for kind in ("PNG", "JPEG", "GIF")}
+    opened = [Image.open(io.BytesIO(data)) for data in files.values()]
+    monkeypatch.setattr(ImageFile.ImageFile, "load", lambda image: pytest.fail("decoded"))
+    kept = [held(image) for image in opened]
+    monkeypatch.undo()
+    assert kept == [(len(data), data) for data in files.values()]
+    for image in opened:
+        assert image.convert("RGB").size == image.size, "the application reads it as if nothing had been"
+    (tmp_path / "a.png").write_bytes(files["PNG"])
+    async with Recorder(gateway.service.url) as recorder:
+        recorder.record(model="m", answer="x", images=[Image.open(tmp_path / "a.png")])
+        changed = Image.open(tmp_path / "a.png")
+        changed.putpixel((0, 0), (0, 0, 0))
+        recorder.record(model="m", answer="y", images=[changed])
+        assert await recorder.aflush(60)
+    first, second = sorted(await gateway.events(), key=lambda event: event.answer)
+    digest = hashlib.sha256(files["PNG"]).hexdigest()
+    assert first.images == (digest,)
+    assert len(second.images) == 1 and second.images[0] != digest
+
+
+async def test_a_picture_beyond_the_bound_is_left_out_and_told(gateway: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(lines, "MAX_RAW", 4 * 30 * 20)
+    async with Recorder(gateway.service.url) as recorder:
+        for width in (30, 31):
+            recorder.record(model="m", answer=f"{width}", images=[Image.new("RGB", (width, 20))])
+        assert await recorder.aflush(60)
+    fits, large = sorted(await gateway.events(), key=lambda event: event.answer)
+    assert len(fits.images) == 1 and not fits.declined
+    assert (large.images, large.declined) == ((), {"faithscore": "image_too_large"})
     assert recorder.lost == {}

@@ -23,6 +23,10 @@ LONGEST_SCHEME = 16
 """Characters in which an address has its `://`; no data URL and no hash has one."""
 
 MAX_FILE = 20 * 1024 * 1024
+MAX_RAW = 48 * 1024 * 1024
+"""Bytes of a picture's pixels that are copied while the application waits: 12 megapixels. One of more is left
+out as `image_too_large`."""
+
 MAX_TEXT = 2_000_000
 """Characters of a prompt or an answer that are sent: far more than any gateway takes, and no line's end."""
 
@@ -177,6 +181,8 @@ def _mended(text: str) -> str:
 
 def _encodable(image: Any) -> str | bytes:
     """Its bytes, or the text that names it or holds it in base64. Raises `CannotSend`."""
+    if image is _TOO_LARGE:
+        raise CannotSend("image_too_large", f"a picture is larger than {MAX_RAW} bytes, or its file")
     if isinstance(image, str | bytes):
         if isinstance(image, str) and not image.isascii():
             raise CannotSend("unknown_placeholder", "an image's text is neither a data URL nor an address")
@@ -221,9 +227,34 @@ def held(image: Any) -> tuple[int, Any]:
     if isinstance(image, str | bytes | os.PathLike):
         return len(str(image)), image
     if hasattr(image, "getbands"):
-        copy = image.copy()
-        return copy.width * copy.height * len(copy.getbands()), copy
-    if hasattr(image, "__array_interface__"):
-        copy = image.copy()
-        return int(copy.nbytes), copy
-    raise TypeError(f"an image is bytes, text, a path or a picture, not {kind.__name__}")
+        if (file := _unread(image)) is not None:
+            return (len(file), file) if len(file) <= MAX_FILE else (0, _TOO_LARGE)
+        size = image.width * image.height * (1 if image.mode in _BYTES else 4)
+    elif hasattr(image, "__array_interface__"):
+        size = int(image.nbytes)
+    else:
+        raise TypeError(f"an image is bytes, text, a path or a picture, not {kind.__name__}")
+    return (size, image.copy()) if size <= MAX_RAW else (0, _TOO_LARGE)
+
+
+_TOO_LARGE = object()
+"""Stands for a picture that is not copied."""
+
+_BYTES = frozenset(("1", "L", "P"))
+"""Modes of Pillow's with a byte for each pixel; all others take four."""
+
+_SENT = frozenset(("JPEG", "MPO", "PNG", "GIF"))
+"""Formats whose file a gateway takes, and which Pillow reads no sooner than the pixels are asked for."""
+
+
+def _unread(picture: Any) -> bytes | None:
+    """The file of a picture that was opened and not read yet; to decode it would be the caller's time."""
+    file = getattr(picture, "fp", None)
+    if file is None or not getattr(picture, "tile", None) or picture.format not in _SENT or picture.tell():
+        return None
+    at = file.tell()
+    try:
+        file.seek(0)
+        return bytes(file.read(MAX_FILE + 1))
+    finally:
+        file.seek(at)

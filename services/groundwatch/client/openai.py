@@ -21,7 +21,6 @@ from groundwatch.client.recorder import Recorder
 from groundwatch.client.worker import OVERHEAD, Read
 
 if TYPE_CHECKING:
-    from groundwatch.client.recorder import Recorder
     from groundwatch.conversations.conversation import Conversation, Unreadable
 
 
@@ -42,15 +41,6 @@ def copied(value: Any) -> tuple[Any, int]:
     """
     copy = msgspec.to_builtins(value, builtin_types=(bytes,), enc_hook=_fields)
     return copy, _size(copy)
-
-
-def packed(value: Any) -> bytes:
-    """A copy of what is small: in one step, texts and all. Raises what a hostile value does."""
-    return _ENCODER.encode(value)
-
-
-def unpacked(data: bytes) -> Any:
-    return msgspec.msgpack.decode(data)
 
 
 def _fields(value: Any) -> Any:
@@ -109,7 +99,7 @@ def parsed_line(
     recorder: Recorder, request: dict[str, Any], result: bytes, tags: Mapping[str, str], name: str, at: float
 ) -> Line | None:
     """The same for a result that was packed."""
-    return exchange_line(recorder, request, unpacked(result), tags, name, at)
+    return exchange_line(recorder, request, msgspec.msgpack.decode(result), tags, name, at)
 
 
 def call_line(recorder: Recorder, record: dict[str, Any], tags: Mapping[str, str], name: str) -> Line | None:
@@ -173,8 +163,10 @@ def wrap_openai(client: C, recorder: Recorder, *, tags: Mapping[str, str] | None
     """
     given = dict(tags or {})
     wrapped = False
-    for path in (("chat", "completions"), ("responses",)):
-        resource = _at(client, path)
+    for resource in (
+        getattr(getattr(client, "chat", None), "completions", None),
+        getattr(client, "responses", None),
+    ):
         for method in ("create", "parse"):
             if callable(getattr(resource, method, None)):
                 _wrap(resource, method, recorder, given)
@@ -186,12 +178,6 @@ def wrap_openai(client: C, recorder: Recorder, *, tags: Mapping[str, str] | None
         raise TypeError(f"{type(client).__name__} is no client of OpenAI's API")
     for copying in ("copy", "with_options"):
         _wrap_copies(client, copying, recorder, given)
-    return client
-
-
-def _at(client: Any, path: tuple[str, ...]) -> Any:
-    for name in path:
-        client = getattr(client, name, None)
     return client
 
 
@@ -257,7 +243,8 @@ def _record(recorder: Recorder, asked: Asked | None, result: Any, tags: dict[str
         response = _http_response(result)
         read: Read = exchange_line
         if response is None:
-            content, read = packed(result), parsed_line
+            # Small, so that it is copied in one step, texts and all.
+            content, read = _ENCODER.encode(result), parsed_line
         elif (whole := _content(response)) is None:
             Capture(recorder, request, size, tags).hook(response)
             return

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
+import mmap
 import os
 import queue
 import secrets
@@ -21,6 +22,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 from groundwatch.client import transport
 from groundwatch.client.lines import CannotSend, Line, breathe
@@ -50,6 +56,14 @@ class Buffer:
         self._lost: dict[str, int] = {}
         self.put_in = 0
         self.taken_out = 0
+        self.tally: Tally | None = None
+
+    def count_in(self, tally: Tally) -> None:
+        """For the sending thread."""
+        with self._lock:
+            self.tally = tally
+            tally.numbers[0] = self.put_in
+        tally.numbers[1] = self.taken_out
 
     @property
     def held(self) -> int:
@@ -80,6 +94,8 @@ class Buffer:
         with self._lock:
             self._entries.append((size, read, arguments))
             self.put_in += 1
+            if self.tally is not None:
+                self.tally.numbers[0] = self.put_in
         return True
 
     def lose(self, reason: str, number: int = 1) -> None:
@@ -104,6 +120,8 @@ class Buffer:
         """Only the sending thread writes these two numbers."""
         self._released += size
         self.taken_out += number
+        if self.tally is not None:
+            self.tally.numbers[1] = self.taken_out
 
     @property
     def waiting(self) -> int:
@@ -156,9 +174,63 @@ def folder() -> Path:
 def waiting(address: str, token: str) -> list[Path]:
     """The reports that earlier processes could not make to this gateway."""
     try:
+        for path in folder().glob(f"{_scope(address, token)}-*.{Tally.KIND}"):
+            Tally.report(path)
         return sorted(folder().glob(f"{_scope(address, token)}-*.json"))
     except (OSError, RuntimeError):
         return []
+
+
+class Tally:
+    """How many responses a process has taken, and how many of them have ended, in a file that outlives it.
+
+    Who is killed, or ends by `os._exit`, tells nobody: whoever finds the file without the lock that went with
+    the process tells it in its place.
+    """
+
+    KIND = "tally"
+    _NUMBERS = 16
+
+    def __init__(self, path: Path, sender: str) -> None:
+        """Raises `OSError` where no file can be written."""
+        self.path = path
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        half = path.with_suffix(".part")
+        with half.open("xb+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            file.write(bytes(self._NUMBERS) + sender.encode())
+            file.flush()
+            # It keeps a file descriptor of its own, and the lock with it.
+            self._held = mmap.mmap(file.fileno(), self._NUMBERS)
+        half.rename(path)
+        self.numbers = memoryview(self._held).cast("Q")
+
+    def end(self) -> None:
+        """What is missing is told otherwise."""
+        with contextlib.suppress(OSError):
+            self.path.unlink()
+
+    @classmethod
+    def report(cls, path: Path) -> None:
+        """Make a report of the file of a process that is gone."""
+        with contextlib.suppress(OSError, ValueError, TypeError), path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            data = file.read(MAX_FILE)
+            taken, ended = memoryview(data[: cls._NUMBERS]).cast("Q")
+            if taken > ended:
+                sender, process = data[cls._NUMBERS :].decode(), path.stem.rpartition("-")[2]
+                lost = {"exit": taken - ended}
+                # Under another number: what that process itself has told counts beside it.
+                report = Report(sender=sender, process=f"{process}-ended", sequence=1, lost=lost)
+                _write(path.with_suffix(".json"), msgspec.json.encode(report))
+            path.unlink()
+
+
+def _write(path: Path, report: bytes) -> None:
+    # Another process must not read half of it.
+    half = path.with_suffix(".part")
+    half.write_bytes(report)
+    half.replace(path)
 
 
 def _scope(address: str, token: str) -> str:
@@ -179,6 +251,18 @@ class Losses:
         self._unconfirmed: list[Unconfirmed] = []
         self._reported: dict[str, int] = {}
         self._report_at = 0.0
+
+    def begin(self) -> None:
+        """Count in a file from now on, where that can be."""
+        with contextlib.suppress(OSError, RuntimeError):
+            if fcntl is not None:
+                path = folder() / f"{self._scope}-{self._process}.{Tally.KIND}"
+                self._buffer.count_in(Tally(path, self._sender))
+
+    def end(self) -> None:
+        """All that was taken is sent or counted."""
+        if self._buffer.tally is not None:
+            self._buffer.tally.end()
 
     def lose(self, line: Line, reason: str) -> None:
         self._buffer.lose(reason)
@@ -229,13 +313,10 @@ class Losses:
         try:
             where = folder()
             where.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if sum(1 for _ in where.iterdir()) >= MOST_FILES:
+            if sum(1 for _ in where.glob("*.json")) >= MOST_FILES:
                 return f"{where} holds {MOST_FILES} reports already"
             path = where / f"{self._scope}-{self._process}.json"
-            # Another process must not read half of it.
-            half = path.with_suffix(".part")
-            half.write_bytes(self._next())
-            half.replace(path)
+            _write(path, self._next())
         except (OSError, RuntimeError) as error:
             return f"no file can be written: {error}"
         return f"the next start will report them from {path}"
@@ -322,6 +403,7 @@ class Worker:
                 self._abandoned = True
                 self._lose_rest()
                 self._keep()
+                self._losses.end()
         finally:
             self._lock.release()
 
@@ -332,6 +414,7 @@ class Worker:
 
     def _run(self) -> None:
         try:
+            self._losses.begin()
             while not self._ends_at:
                 self._wait()
                 self._step(transport.ANSWER_SECONDS)
@@ -445,6 +528,7 @@ class Worker:
             if not self._abandoned:
                 self._abandoned = True
                 self._keep()
+                self._losses.end()
         self._connection.close()
 
     def _report_to_the_end(self) -> None:
