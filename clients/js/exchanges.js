@@ -2,6 +2,7 @@
 // API, and messages of Anthropic's, whole or as a stream of events.
 
 const PATHS = /\/(chat\/completions|responses|messages)$/;
+const MOST_EARLIER = 4_000;
 const ENDED = new Set([undefined, null, "", "stop", "completed", "end_turn", "eos"]);
 
 export function isCall(url) {
@@ -14,37 +15,61 @@ export function readExchange(url, requestText, responseText, whole) {
   const streamed = !responseText.trimStart().startsWith("{");
   const answer = streamed ? readEvents(eventsOf(responseText)) : readAnswer(JSON.parse(responseText));
   if (!answer.text) return null;
-  const { prompt, images, leftOut } = readRequest(request);
+  const asked = readRequest(request);
   const finish = answer.finish ?? (whole && !streamed ? "" : "incomplete");
   return {
     // An id that is short, as a server that counts gives it, comes again.
     id: answer.id?.length >= 20 && answer.id.length <= 256 ? answer.id : undefined,
     model: answer.model || request.model,
-    prompt,
     answer: answer.text,
-    images,
-    leftOut,
-    tags: ENDED.has(finish) ? {} : { finish_reason: finish },
+    ...asked,
+    tags: {
+      ...(ENDED.has(finish) ? {} : { finish_reason: finish }),
+      ...(answer.choices > 1 ? { choices: String(answer.choices) } : {}), // Only the first is recorded.
+    },
   };
 }
 
-/** The text of the last message of the user, and the images of all messages in their order. */
+/**
+ * The text of the last message of the user, and the images of all messages in their order. Where the user's last turn
+ * shows some, or lacks some, the first `earlier_images` and all of `earlier_left_out` are of turns before it.
+ */
 function readRequest({ messages, input }) {
   const asked = messages ?? input;
   const images = [];
   const leftOut = [];
+  const said = [];
   let prompt = "";
+  let begins = [0, 0, 0];
+  let turn = begins;
   for (const message of typeof asked === "string" ? [{ role: "user", content: asked }] : (asked ?? [])) {
     const texts = [];
-    readContent(message.content ?? message.output, texts, images, leftOut);
-    if (message.role === "user" && texts.length) prompt = texts.join("\n");
+    const results = readContent(message.content ?? message.output, texts, images, leftOut);
+    const { role } = message;
+    if (role === "user" && (texts.length || !results)) turn = begins;
+    if (role === "user" && texts.length) prompt = texts.join("\n");
+    if (texts.length && role && role !== "system" && role !== "developer") said.push(`${role}: ${texts.join("\n")}`);
+    // What the user says after an answer, a call of a tool or its result is another turn.
+    if (!["user", "system", "developer"].includes(role) || (results && !texts.length)) {
+      begins = [images.length, leftOut.length, said.length];
+    }
   }
-  return { prompt, images, leftOut };
+  const [image, reason, line] = turn;
+  const shows = images.length > image || leftOut.length > reason;
+  return {
+    prompt,
+    images,
+    leftOut: shows ? leftOut.slice(reason) : leftOut,
+    earlier: said.slice(0, line).join("\n").slice(-MOST_EARLIER) || undefined,
+    earlier_images: shows && image ? image : undefined,
+    earlier_left_out: shows && reason ? leftOut.slice(0, reason) : undefined,
+  };
 }
 
+/** Whether results of tools are in it. */
 function readContent(content, texts, images, leftOut) {
   if (typeof content === "string") texts.push(content);
-  if (!Array.isArray(content)) return;
+  if (!Array.isArray(content)) return false;
   for (const part of content) {
     if (typeof part?.text === "string" && part.text) texts.push(part.text);
     else if (part?.type === "tool_result") readContent(part.content, [], images, leftOut);
@@ -57,6 +82,7 @@ function readContent(content, texts, images, leftOut) {
       leftOut.push("unknown_placeholder");
     }
   }
+  return content.some((part) => part?.type === "tool_result");
 }
 
 function imageOf({ image_url: image, source }) {
@@ -69,7 +95,7 @@ function readAnswer(response) {
   const message = response.choices?.[0]?.message;
   if (message) {
     const text = textOf(message.content) || message.refusal || "";
-    return { id, model, text, finish: response.choices[0].finish_reason ?? "" };
+    return { id, model, text, finish: response.choices[0].finish_reason ?? "", choices: response.choices.length };
   }
   if (response.output) {
     const said = response.output.filter((item) => item.type === "message");
@@ -98,6 +124,7 @@ function readEvents(events) {
       const choice = event.choices.find((one) => !one.index);
       answer.text += choice?.delta?.content ?? choice?.delta?.refusal ?? "";
       answer.finish = choice?.finish_reason ?? answer.finish;
+      for (const { index } of event.choices) answer.choices = Math.max(answer.choices ?? 1, (index ?? 0) + 1);
     } else if (event.type === "response.output_text.delta" || event.type === "response.refusal.delta") {
       answer.text += event.delta;
     } else if (event.type === "response.completed" || event.type === "response.incomplete") {

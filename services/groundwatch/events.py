@@ -173,10 +173,19 @@ class Drawn(Event, frozen=True, kw_only=True):
     budget: str = ""
 
 
+class Earlier(Event, frozen=True, kw_only=True):
+    """What a conversation said before the turn that was answered, and showed where that turn shows something
+    itself, as digests. It is there to be read: no judge is shown it."""
+
+    text: str = ""
+    images: tuple[str, ...] = ()
+
+
 class ResponseRecorded(Event, frozen=True, kw_only=True):
     """One answer of an LVLM, as the outside world gave it.
 
-    `id` is the caller's, unique within `tenant`. `images` are SHA-256 digests (hex) of stored images.
+    `id` is the caller's, unique within `tenant`. `images` are SHA-256 digests (hex) of stored images: those
+    that the answer is about.
     `protocols` are all that the tenant asked for; `declined` names those of them that are not judged,
     each with its reason; `drawn` has how that was decided for each protocol that was not sure to be judged.
     `recorded_at` is in seconds since the epoch. `unanswered` stands where we asked the model ourselves and
@@ -199,6 +208,12 @@ class ResponseRecorded(Event, frozen=True, kw_only=True):
     recorded_at: float = 0.0
     unanswered: NoAnswer | None = None
     partition: int = 0
+    earlier: Earlier | None = None
+
+    @property
+    def every_image(self) -> tuple[str, ...]:
+        """Those of earlier turns, too."""
+        return (*self.earlier.images, *self.images) if self.earlier else self.images
 
     @property
     def key(self) -> str:

@@ -19,7 +19,7 @@ import msgspec
 
 from groundwatch.counting import MOST_VALUES, has_more_values
 from groundwatch.errors import UNDECODED
-from groundwatch.events import Reference, ResponseRecorded
+from groundwatch.events import Earlier, Reference, ResponseRecorded
 from groundwatch.times import LAST
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
@@ -65,7 +65,11 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Described(msgspec.Struct, frozen=True, kw_only=True):
-    """What may be said of a response from outside, whatever way it comes; absent means the default."""
+    """What may be said of a response from outside, whatever way it comes; absent means the default.
+
+    `earlier` is what was said before the turn that was answered. The first `earlier_images` of the images
+    were shown there, and are not what the answer is about.
+    """
 
     model: Name
     answer: str
@@ -75,6 +79,8 @@ class Described(msgspec.Struct, frozen=True, kw_only=True):
     tenant: Annotated[str, msgspec.Meta(max_length=256)] = ""
     protocols: tuple[str, ...] = ()
     recorded_at: float = 0.0
+    earlier: str = ""
+    earlier_images: Annotated[int, msgspec.Meta(ge=0)] = 0
 
 
 class Record(Described, frozen=True, kw_only=True):
@@ -111,6 +117,7 @@ _ALSO_CALLED = {
 """What other programs call a field of ours."""
 
 PROMPT_TOO_LONG, ANSWER_TOO_LONG = "prompt_too_long", "answer_too_long"
+TOO_MANY_IMAGES = "too_many_images"
 
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -219,17 +226,19 @@ def _meant(key: str, known: tuple[str, ...]) -> str:
 
 def recorded(record: Described, name: str, images: tuple[str, ...]) -> ResponseRecorded:
     """The event of a record, under this id and with these images."""
+    earlier = Earlier(text=record.earlier, images=images[: record.earlier_images])
     return ResponseRecorded(
         id=name,
         model=record.model,
         answer=record.answer,
         prompt=record.prompt,
-        images=images,
+        images=images[record.earlier_images :],
         reference=record.reference,
         tags=record.tags,
         tenant=record.tenant or "default",
         protocols=record.protocols,
         recorded_at=record.recorded_at,
+        earlier=earlier if earlier != Earlier() else None,
     )
 
 
@@ -259,11 +268,14 @@ def check_record(record: Described, name: str, images: Sequence[object], limits:
         ("model", record.model, 256),
         ("answer", record.answer, limits.answer),
         ("prompt", record.prompt, limits.prompt),
+        ("earlier", record.earlier, limits.prompt),
     ):
         if len(text) > limit:
             return _refuse(name, field, f"has {len(text)} characters; at most {limit} are taken")
     if len(images) > limits.images:
         return _refuse(name, "images", f"names {len(images)} images; at most {limits.images} are taken")
+    if record.earlier_images > len(images):
+        return _refuse(name, "earlier_images", f"is more than the {len(images)} images that there are")
     if limits.digests:
         for index, image in enumerate(images):
             if isinstance(image, str) and not _DIGEST.match(image):
@@ -284,20 +296,27 @@ def check_record(record: Described, name: str, images: Sequence[object], limits:
 
 
 D = TypeVar("D", bound=Described)
+Brought = TypeVar("Brought")
 
 
-def shortened(record: D, images: int, limits: Limits) -> tuple[D, tuple[str, ...]]:
-    """A logged call's record as far as it is taken, and the reasons for what is cut off from it.
+def shortened(
+    record: D, images: Sequence[Brought], limits: Limits
+) -> tuple[D, Sequence[Brought], tuple[str, ...], tuple[str, ...]]:
+    """A logged call's record and images as far as they are taken, and the reasons for what is cut off, last
+    for what is cut off of earlier turns, whose images go first.
 
     Nobody sends a logged call again in another form, so a bound cuts where it would refuse.
     """
     cut = []
+    early = min(record.earlier_images, len(images))
+    spare = max(0, min(early, len(images) - limits.images))
+    images = images[spare:]
     if len(record.prompt) > limits.prompt:
         cut.append(PROMPT_TOO_LONG)
     if len(record.answer) > limits.answer:
         cut.append(ANSWER_TOO_LONG)
-    if images > limits.images:
-        cut.append("too_many_images")
+    if len(images) > limits.images:
+        cut.append(TOO_MANY_IMAGES)
     tags = {
         name: value[: limits.tag - len(name)]
         for name, value in list(record.tags.items())[: limits.tags]
@@ -307,8 +326,11 @@ def shortened(record: D, images: int, limits: Limits) -> tuple[D, tuple[str, ...
         "prompt": record.prompt[: limits.prompt],
         "answer": record.answer[: limits.answer],
         "tags": tags,
+        "earlier": record.earlier[-limits.prompt :],
+        "earlier_images": early - spare,
     }
-    return msgspec.structs.replace(record, **changes), tuple(cut)
+    before = (TOO_MANY_IMAGES,) if spare else ()
+    return msgspec.structs.replace(record, **changes), images[: limits.images], tuple(cut), before
 
 
 def _lone_surrogate(line: bytes) -> Refusal | None:

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 from tests.client.openai_server import ANSWER, openai_server, words
+from tests.conversations.test_turns import ANSWER as COMPLETION
+from tests.conversations.test_turns import TURNS
 
 ROOT = Path(__file__).parents[2]
 MODULE = ROOT / "clients/js/index.js"
@@ -169,7 +171,8 @@ async def test_calls_are_read_as_they_are_sent() -> None:
     *read, none, failed, page, odd = await run(SCRIPTS / "exchange.mjs", module, json.dumps(cases))
     image = "data:image/png;base64,AAAA"
     claude = {"id": SAID["id"], "model": "claude", "prompt": "What?", "images": [image, image]}
-    claude |= {"leftOut": ["unknown_placeholder"]}
+    claude |= {"leftOut": ["unknown_placeholder"], "earlier_images": 2}
+    claude |= {"earlier": "user: Old?\nassistant: An answer."}
     video = {"images": ["https://h/dog.png"], "leftOut": ["unknown_placeholder"]}
     assert read == [
         claude | {"answer": "A dog.", "tags": {}},
@@ -179,6 +182,28 @@ async def test_calls_are_read_as_they_are_sent() -> None:
         {"model": "m", "prompt": "Only text?", "answer": "No.", "images": [], "leftOut": [], "tags": {}},
     ]
     assert (none, failed, page, odd) == ("no call", None, None, "TypeError")
+
+
+async def test_images_belong_to_turns_as_they_do_for_every_reader() -> None:
+    cases = [
+        ("/v1/chat/completions", {"model": "m", "messages": messages}, json.dumps(COMPLETION), True)
+        for messages, *_ in TURNS.values()
+    ]
+    module = (MODULE.parent / "exchanges.js").as_uri()
+    read = await run(SCRIPTS / "exchange.mjs", module, json.dumps(cases))
+    told = [
+        (
+            [image[-1] for image in one["images"]],
+            one.get("earlier_images", 0),
+            one["leftOut"],
+            one.get("earlier_left_out", []),
+        )
+        for one in read
+    ]
+    assert told == [
+        ([*earlier, *judged], len(earlier), left_out, earlier_left_out)
+        for _, earlier, judged, left_out, earlier_left_out in TURNS.values()
+    ]
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from tests.conversations.made import RESPONSE, SPAN, TRACE, genai, text, user
 
 from groundwatch.conversations.conversation import NAMES, REASONS, Conversation, Unreadable, repeat_key
 from groundwatch.conversations.litellm import read_call
-from groundwatch.conversations.messages import MOST, with_messages
+from groundwatch.conversations.messages import MOST, read_messages, with_messages
 from groundwatch.conversations.openai import assembled, read_exchange
 from groundwatch.conversations.spans import LogPart, joined, read_log, read_span
 
@@ -285,6 +285,17 @@ def test_exchanges(request_body, response):
 @given(st.lists(VALUES, max_size=6))
 def test_chunks(chunks):
     assert isinstance(assembled(chunks), dict)
+
+
+@loud
+@given(
+    st.sampled_from(["messages", "choices", "contents", "candidates", "generations"]),
+    st.lists(st.dictionaries(KEYS | TEXTS, VALUES, min_size=1, max_size=4), min_size=1, max_size=3),
+    st.sampled_from(["user", "assistant"]),
+)
+def test_json_of_messages_is_never_itself_what_was_said(key, held, role):
+    given = written({key: held})
+    assert all(one.text != given for one in read_messages(given, role, plain=True).messages)
 
 
 @loud

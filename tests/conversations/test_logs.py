@@ -55,8 +55,31 @@ def test_a_span_and_its_messages_are_one_call():
         library="opentelemetry-openai-v2",
         at=2.0,
         response_id=RESPONSE,
+        scope="opentelemetry.instrumentation.openai_v2",
         **IDS,
     )
+
+
+@pytest.mark.parametrize(
+    ("records", "why"),
+    [
+        ([log("gen_ai.user.message", {"content": [{"hologram": 1}]}), choice("A dog.")], "input"),
+        (
+            [
+                log("gen_ai.user.message", {"content": CONTENT}),
+                log("gen_ai.choice", {"message": {"hologram": 1}}),
+            ],
+            "output",
+        ),
+    ],
+)
+def test_a_record_in_an_unknown_form_is_why_its_call_is_not_read(records, why):
+    call = joined(span(), records)
+    assert isinstance(call, Unreadable)
+    assert (call.reason, call.id, call.model) == ("unreadable", RESPONSE, "lvlm-7b")
+    assert f"its {why} is in a form that is not read, with the keys hologram" in call.message
+    told = [*records, log("gen_ai.user.message", {"content": CONTENT}), choice("A dog.")]
+    assert isinstance(joined(span(), told), Conversation)
 
 
 def test_messages_are_in_the_order_of_their_times_and_choices_of_their_numbers():

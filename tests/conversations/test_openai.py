@@ -160,11 +160,6 @@ def test_an_answer_that_met_its_limit_says_so():
     assert read_exchange(REQUEST, cut).tags == {"finish_reason": "length"}
 
 
-def test_of_several_choices_the_first_counts_and_how_many_there_were_is_told():
-    conversation = read_exchange(REQUEST, [chunk("B", 1), chunk("A", 0), chunk("B", 1), chunk("A", 0)])
-    assert (conversation.answer, conversation.tags["choices"]) == ("AA", "2")
-
-
 def test_a_refusal_is_an_answer():
     refusal = {"role": "assistant", "content": None, "refusal": "I cannot."}
     choices = [{"index": 0, "message": refusal, "finish_reason": "stop"}]

@@ -112,7 +112,13 @@ def call_line(recorder: Recorder, record: dict[str, Any], tags: Mapping[str, str
 def conversation_line(
     recorder: Recorder, conversation: Conversation | Unreadable | None, tags: Mapping[str, str], name: str
 ) -> Line | None:
-    from groundwatch.conversations.conversation import ImageDigest, ImageText, ImageUrl, Unreadable
+    from groundwatch.conversations.conversation import (
+        ImageDigest,
+        ImageText,
+        ImageUrl,
+        Unreadable,
+        choices_of,
+    )
 
     if conversation is None:
         return None
@@ -131,15 +137,22 @@ def conversation_line(
                 images.append(image.sha256)
             case _:
                 images.append(image)
+    name = conversation.id if 0 < len(conversation.id) <= 256 else name
+    size = sum(map(len, images)) + len(conversation.prompt)
+    for other in choices_of(conversation, name):
+        recorder.buffer.put(size + len(other.answer), conversation_line, (recorder, other, tags, other.id))
     return recorder.line(
         {
-            "id": conversation.id if 0 < len(conversation.id) <= 256 else name,
+            "id": name,
             "model": conversation.model,
             "prompt": conversation.prompt,
             "answer": conversation.answer,
             "images": images,
             "tags": {**conversation.tags, **tags},
             "left_out": conversation.left_out,
+            "earlier": conversation.earlier,
+            "earlier_images": conversation.earlier_images,
+            "earlier_left_out": conversation.earlier_left_out,
         }
     )
 

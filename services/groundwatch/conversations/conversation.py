@@ -51,11 +51,14 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     `id` is stable: the same call logged again has it again; empty where the log has none. `prompt` is the
     text of the last message of the user, `images` are those of all messages in their order. `left_out` has
     for each image that the logging library cut out the name of its reason, a key of `reasons.REASONS`.
+    `others` are the answers of further choices, where several were asked for. `earlier` is the end of what
+    was said before the last turn of the user; where that shows images, or lacks some, the first
+    `earlier_images` and all of `earlier_left_out` are of turns before it.
     `references` are addresses of messages that lie elsewhere (`input`, `output`). `library` is who logged
     it, by a name of ours, as far as that shows. `at` is when the answer was there, in seconds since the
-    epoch; 0: unknown.
-    `response_id` is the model server's own id of the answer, `trace_id` and `span_id` are in hexadecimal;
-    each is empty where it is not known.
+    epoch; 0: unknown. `response_id` is the model server's own id of the answer, `trace_id`, `span_id` and
+    `parent_id`, the span around it, are in hexadecimal, `scope` is the instrumentation; each is empty where
+    it is not known.
     """
 
     id: str = ""
@@ -64,6 +67,10 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     answer: str = ""
     images: tuple[Image, ...] = ()
     left_out: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+    earlier: str = ""
+    earlier_images: int = 0
+    earlier_left_out: tuple[str, ...] = ()
     references: dict[str, str] = {}
     tags: dict[str, str] = {}
     library: str = ""
@@ -71,6 +78,8 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     response_id: str = ""
     trace_id: str = ""
     span_id: str = ""
+    parent_id: str = ""
+    scope: str = ""
     origin: Origin = Origin()
 
 
@@ -123,6 +132,14 @@ def stable_id(response_id: str, trace_id: str, span_id: str, content: str) -> st
     return f"{trace_id}:{span_id}" if trace_id and span_id else ""
 
 
+def choices_of(conversation: Conversation, name: str) -> list[Conversation]:
+    """Each further choice as a call of its own: that with the id `name` goes on with `name#1`."""
+    return [
+        msgspec.structs.replace(conversation, id=f"{name[: ID_LENGTH - 6]}#{at}", answer=answer, others=())
+        for at, answer in enumerate(conversation.others, 1)
+    ]
+
+
 def content_digest(conversation: Conversation) -> str:
     """A digest of prompt, answer and images, the same whatever dialect they were logged in.
 
@@ -140,9 +157,10 @@ def repeat_key(conversation: Conversation) -> str:
     """What two spans of one trace have in common that log the same call, and two calls have not.
 
     A receiver takes two conversations for one call when their `id` is the same; or when this key is the same
-    and not empty, their spans differ, and at most one of them has a `response_id`. It is empty where nobody
-    can tell: without a trace, without an answer, or when an image was left out, since "Is there a dog?" with
-    "Yes." is asked of many images in one trace.
+    and not empty, their spans differ, and one of them has a `response_id`, or neither has one and they are of
+    two instrumentations, or one span is in the other. It is empty where nobody can tell: without a trace,
+    without an answer, or when an image was left out, since "Is there a dog?" with "Yes." is asked of many
+    images in one trace.
     """
     if not conversation.trace_id or not conversation.answer or conversation.left_out:
         return ""

@@ -34,13 +34,13 @@ def read_call(record: Any) -> Conversation | Unreadable | None:
     if text_of(record.get("status")) == "failure":
         return Unreadable("failed", f"the call failed: {text_of(record.get('error_str'))[:200]}", name[:256])
     if record.get("response") is None and record.get("messages") is None:
-        return Unreadable(
-            "unreadable", "neither messages nor a response: no StandardLoggingPayload", name[:256]
-        )
+        # Who writes a type of call writes of one.
+        named = name[:256] if record.get("call_type") else ""
+        return Unreadable("unreadable", "neither messages nor a response: no StandardLoggingPayload", named)
     inputs = read_messages(record.get("messages"), "user", plain=True)
     outputs = read_messages(record.get("response"), "assistant", plain=True)
     if refusal := inputs.refusal("input") or outputs.refusal("output"):
-        return Unreadable("unreadable", f"the call: {refusal}", name[:256])
+        return Unreadable("unreadable", f"the call: {refusal}", name[:256], _model(record))
     conversation = Conversation(
         model=_model(record),
         tags=_tags(record) | _ended(record.get("response")),

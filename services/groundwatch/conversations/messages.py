@@ -50,14 +50,15 @@ TOO_MANY, IMAGE_MARK = "too_many_parts", "image_mark"
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """What one side said. `calls_tool`: it asked for a tool. `left_out` are names of reasons, `unread` the
-    keys of a part that nobody knows."""
+    """What one side said. `calls_tool`: it asked for a tool. `is_choice`: it says how it ended, as each of
+    several choices does. `left_out` are names of reasons, `unread` the keys of a part that nobody knows."""
 
     role: str = ""
     text: str = ""
     images: tuple[Image, ...] = ()
     left_out: tuple[str, ...] = ()
     calls_tool: bool = False
+    is_choice: bool = False
     unread: str = ""
 
     def __bool__(self) -> bool:
@@ -84,6 +85,7 @@ class _Content:
         self.images: list[Image] = []
         self.left_out: list[str] = []
         self.calls_tool = False
+        self.answers_tool = False
         self.unread = ""
 
     def add(self, image: Image | str | None) -> None:
@@ -94,9 +96,11 @@ class _Content:
             self.images.append(image)
 
     def message(self, role: str) -> Message:
+        text = "\n".join(text for text in self.texts if text)
         return Message(
-            role=role,
-            text="\n".join(text for text in self.texts if text),
+            # Anthropic and Gemini have results of tools in the user's name.
+            role="tool" if self.answers_tool and not text else role,
+            text=text,
             images=tuple(self.images),
             left_out=tuple(self.left_out),
             calls_tool=self.calls_tool,
@@ -192,6 +196,7 @@ def _read_part(part: dict[str, Any], found: _Content, depth: int) -> None:
     if kind in _PARTS.tool_call:
         found.calls_tool = True
     elif kind in _PARTS.tool_result:
+        found.answers_tool = True
         if depth < _DEEPEST_PART and isinstance(held, dict):
             inner = _Content(found.budget)
             for key in _PARTS.inside:
@@ -287,10 +292,14 @@ def _at(part: dict[str, Any], path: tuple[str, ...]) -> Any:
 
 Side = Literal["input", "output"]
 
+_MOST_EARLIER = 4_000
+"""Characters of what was said in earlier turns that are kept, of its end."""
+
 _DEEPEST = 8
 """Lists and wrappers around a message: LangChain's lists of lists are the deepest."""
 
 _HEAD = 200
+_ENDED = frozenset(("finish_reason", "finishReason", "generation_info"))
 _MESSAGE = frozenset(("role", "parts", "content", "tool_calls"))
 _HOLDING = frozenset(("messages", "choices", "contents", "candidates", "generations", "parts", "tool_calls"))
 """Keys under which a list or an object is said by nobody but an API."""
@@ -374,12 +383,44 @@ def answered(messages: Iterable[Message]) -> str:
 def with_side(conversation: Conversation, side: Side, messages: tuple[Message, ...]) -> Conversation:
     """The conversation with these messages as what was asked, or as what was answered."""
     if side == "output":
-        return msgspec.structs.replace(conversation, answer=answered(messages))
-    prompt, images = asked(messages), tuple(image for one in messages for image in one.images)
-    left_out = tuple(reason_by(reason, conversation.library) for one in messages for reason in one.left_out)
+        choices = [one.text for one in messages if one.text and one.is_choice]
+        return msgspec.structs.replace(conversation, answer=answered(messages), others=tuple(choices[1:]))
+    prompt, start = asked(messages), _last_turn(messages)
+    said = [one for one in messages[:start] if one.text and one.role.lower() not in _SET]
+    if not any(one.images or one.left_out for one in messages[start:]):
+        # Then it is about what was shown before.
+        start = 0
+    images = tuple(image for one in messages for image in one.images)
+    before, left_out = (
+        tuple(reason_by(reason, conversation.library) for one in several for reason in one.left_out)
+        for several in (messages[:start], messages[start:])
+    )
     if not images and not left_out and _MARK.search(prompt):
         left_out = (IMAGE_MARK,)
-    return msgspec.structs.replace(conversation, prompt=prompt, images=images, left_out=left_out)
+    return msgspec.structs.replace(
+        conversation,
+        prompt=prompt,
+        images=images,
+        left_out=left_out,
+        earlier="\n".join(f"{one.role}: {one.text}" for one in said)[-_MOST_EARLIER:],
+        earlier_images=sum(len(one.images) for one in messages[:start]),
+        earlier_left_out=before,
+    )
+
+
+def _last_turn(messages: Iterable[Message]) -> int:
+    """Where the last turn of the user begins: all that the user says after an answer, or a call of a tool.
+
+    What the model asks of tools from there on, and what they give, belongs to it.
+    """
+    turn = begins = 0
+    for at, one in enumerate(messages):
+        role = one.role.lower()
+        if role in _USERS:
+            turn = begins
+        elif role in _OWN | _TOOLS:
+            begins = at + 1
+    return turn
 
 
 def with_messages(conversation: Conversation, side: Side, messages: Any) -> Conversation:
@@ -431,7 +472,10 @@ class _Found:
                 if isinstance(item, str | dict) or depth < _DEEPEST:
                     self.collect(item, role, depth + 1)
         elif isinstance(value, dict):
+            before = len(self.messages)
             self._collect_dict(value, role, depth)
+            if len(self.messages) == before + 1 and not _ENDED.isdisjoint(value):
+                self.messages[before] = msgspec.structs.replace(self.messages[before], is_choice=True)
 
     def _collect_dict(self, value: dict[str, Any], role: str, depth: int) -> None:
         kind = text_of(value.get("type")).lower()

@@ -19,7 +19,7 @@ from groundwatch.conversations.conversation import (
     stable_id,
     text_of,
 )
-from groundwatch.conversations.messages import Message, read_messages, with_side
+from groundwatch.conversations.messages import read_messages, with_side
 
 _LIBRARY = "openai"
 _DONE = b"[DONE]"
@@ -59,8 +59,11 @@ def read_exchange(request: Any, response: Any, *, id: str = "", at: float = 0.0)
         at=number_of(at) or number_of(response.get("created")) or number_of(response.get("created_at")),
         response_id=response_id,
     )
-    conversation = with_side(conversation, "input", inputs)
-    conversation = msgspec.structs.replace(conversation, answer=_answer(response, outputs))
+    conversation = with_side(with_side(conversation, "input", inputs), "output", outputs)
+    if response.get("output"):
+        # All messages of the responses API are one answer.
+        answer = "\n".join(message.text for message in outputs if message.text)
+        conversation = msgspec.structs.replace(conversation, answer=answer, others=())
     name = id or stable_id(response_id, "", "", content_digest(conversation))
     if not conversation.answer:
         if any(message.calls_tool for message in outputs):
@@ -243,16 +246,9 @@ def _error(response: dict[str, Any]) -> str:
     return text_of(error)
 
 
-def _answer(response: dict[str, Any], outputs: tuple[Message, ...]) -> str:
-    """The text of the first choice; of the responses API, where all messages are one answer, that of all."""
-    texts = [message.text for message in outputs if message.text]
-    return "\n".join(texts) if response.get("output") else next(iter(texts), "")
-
-
 def response_tags(response: dict[str, Any]) -> dict[str, str]:
-    """How it ended, unless as it should; how many choices there were, where it is the first of several."""
+    """How it ended, unless as it should."""
     choices = response.get("choices")
-    choices = choices if isinstance(choices, list) else []
-    reason = choices[0].get("finish_reason") if choices and isinstance(choices[0], dict) else ""
-    several = {"choices": str(len(choices))} if len(choices) > 1 else {}
-    return finish_tag(reason or response.get("status")) | several
+    first = choices[0] if isinstance(choices, list) and choices else None
+    reason = first.get("finish_reason") if isinstance(first, dict) else ""
+    return finish_tag(reason or response.get("status"))

@@ -1,7 +1,7 @@
 """Spans of calls of models, in the dialects of `conversations.toml`."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeGuard
+from typing import Any
 
 import msgspec
 
@@ -41,6 +41,7 @@ _PREFIXES = tuple(f"{prefix}." for one in _DIALECTS for prefix in (one.flat_inpu
 _RESPONSES, _REQUESTS = NAMES.dialect["bodies"].output, NAMES.dialect["bodies"].input
 _MAX_INDEX_DIGITS = 9
 _MAX_BODY = 4 * 1024 * 1024
+_LONGEST_SCOPE = 100
 
 
 class Logged(msgspec.Struct, frozen=True, kw_only=True):
@@ -266,7 +267,8 @@ _ABSENT = _GENERAL | {name for name, one in REASONS.items() if one.of & _GENERAL
 
 
 class LogPart(msgspec.Struct, frozen=True, kw_only=True):
-    """What one log record says of the call of the span `span_id`; `index` is of a choice."""
+    """What one log record says of the call of the span `span_id`; `index` is of a choice. `unread` says that
+    it is in a form that nobody knows, and with which keys."""
 
     trace_id: str
     span_id: str
@@ -279,6 +281,7 @@ class LogPart(msgspec.Struct, frozen=True, kw_only=True):
     references: dict[str, str] = {}
     tags: dict[str, str] = {}
     library: str = ""
+    unread: str = ""
 
 
 def read_log(
@@ -329,9 +332,9 @@ def read_log(
     if role and isinstance(content, dict) and "role" not in content:
         content = {"content": None, **content, "role": role}
     read = read_messages(content, role or "assistant")
+    unread = ""
     if read.unread and isinstance(content, dict) and (content.get("content") or content.get("message")):
-        refusal = read.refusal("input" if role else "output")
-        return Unreadable("unreadable", f"the log record {event_name}: {refusal}")
+        unread = f"the log record {event_name}: {read.refusal('input' if role else 'output')}"
     messages = read.messages
     index = content.get("index") if isinstance(content, dict) else 0
     return LogPart(
@@ -342,6 +345,7 @@ def read_log(
         outputs=() if role else messages,
         index=index if type(index) is int and abs(index) < MOST else 0,
         library=library,
+        unread=unread,
     )
 
 
@@ -380,6 +384,9 @@ def joined(span: Conversation | None, parts: Sequence[LogPart]) -> Conversation 
     if not conversation.id:
         made = stable_id(conversation.response_id, "", "", content_digest(conversation))
         conversation = msgspec.structs.replace(conversation, id=made)
+    unread = next((part.unread for part in ordered if part.unread), "")
+    if unread and not (conversation.answer and (conversation.prompt or conversation.images)):
+        return Unreadable("unreadable", unread, conversation.id, conversation.model)
     conversation = complete(conversation, asked=bool(inputs))
     if not (conversation.answer or outputs or references or _ABSENT & {*conversation.left_out}):
         message = "the answer was not logged, or it is empty"
@@ -434,10 +441,12 @@ def read_span(
     at: float,
     events: Sequence[tuple[str, Attributes]] = (),
     scope: str = "",
+    parent_id: str = "",
 ) -> Conversation | Unreadable | None:
     """The call that a span is of; None where it is of something else: a tool, a chain, an embedding.
 
-    `scope` is the name of the instrumentation scope; with it a reason names its library more surely. A call
+    `scope` is the name of the instrumentation scope; with it a reason names its library more surely.
+    `parent_id` is of the span around it. A call
     without content has no answer: its log records may bring it, and `logs.joined` says the reason if none
     come. Several spans may log one call, and each is read: `conversation.repeat_key` says how to tell.
     """
@@ -455,6 +464,8 @@ def read_span(
         response_id=logged.response_id,
         trace_id=trace_id,
         span_id=span_id,
+        parent_id=hex_id(parent_id),
+        scope=text_of(scope)[:_LONGEST_SCOPE],
     )
     conversation = with_side(conversation, "input", logged.inputs.messages)
     conversation = with_side(conversation, "output", logged.outputs.messages)
@@ -468,25 +479,20 @@ def read_span(
         for event, inside in events
     ]
     parts = [part for part in read if isinstance(part, LogPart)]
-    refusal = next((one.message for one in read if _is_unread(one)), "")
-    if not parts:
-        refusal = refusal or logged.inputs.refusal("input") or logged.outputs.refusal("output")
+    refusal = "" if parts else logged.inputs.refusal("input") or logged.outputs.refusal("output")
+    silent = not conversation.answer and not parts
+    if silent and (error := _error(attributes)):
+        return Unreadable("failed", f"the call failed: {error[:200]}", known)
     if refusal:
-        return Unreadable("unreadable", f"the span {name[:80]} of a call: {refusal}", known)
-    if not conversation.answer and not parts:
-        if any(message.calls_tool for message in logged.outputs.messages):
-            return Unreadable("tool_call", "the answer is a call of a tool", known)
-        if error := _error(attributes):
-            return Unreadable("failed", f"the call failed: {error[:200]}", known)
+        message = f"the span {name[:80]} of a call: {refusal}"
+        return Unreadable("unreadable", message, known, conversation.model)
+    if silent and any(message.calls_tool for message in logged.outputs.messages):
+        return Unreadable("tool_call", "the answer is a call of a tool", known)
     if parts:
         return joined(conversation, parts)
     if not conversation.model and (conversation.answer or conversation.prompt or conversation.images):
         return Unreadable("no_model", f"the span {name[:80]} of a call names no model", known)
     return complete(conversation, asked=bool(logged.inputs.messages)) if conversation.answer else conversation
-
-
-def _is_unread(read: object) -> TypeGuard[Unreadable]:
-    return isinstance(read, Unreadable) and read.reason == "unreadable"
 
 
 def _error(attributes: Attributes) -> str:

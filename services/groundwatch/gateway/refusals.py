@@ -107,7 +107,8 @@ class Refused(GroundwatchError):
 
     `field` is the path of what is wrong in the request, `id` that of the response. `lasting`: trying again
     at once would end the same. `after` so many seconds it may be taken, where that is known. `left_out` is
-    the reason for which a logged call does without what is wrong, if it can. `details` are told beside it.
+    the reason for which a logged call does without what is wrong, if it can. `kept`: it is recorded all the
+    same, as declined. `details` are told beside it.
     """
 
     def __init__(
@@ -120,6 +121,7 @@ class Refused(GroundwatchError):
         lasting: bool = False,
         after: float = 0.0,
         left_out: str = "",
+        kept: bool = False,
     ) -> None:
         super().__init__(message)
         self.reason = reason
@@ -129,6 +131,7 @@ class Refused(GroundwatchError):
         self.lasting = lasting
         self.after = after
         self.left_out = left_out
+        self.kept = kept
         self.details: dict[str, Any] = {}
 
     def but(self, **changes: Any) -> Refused:

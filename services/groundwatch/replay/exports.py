@@ -90,7 +90,8 @@ async def _export(
                 events += 1
                 item = items[0]
                 steps = item.event.steps if isinstance(item.event, ChainAdvanced) else ()
-                images |= dict.fromkeys((*item.response.images, *(one.image for one in steps if one.image)))
+                shown = item.response.every_image
+                images |= dict.fromkeys((*shown, *(one.image for one in steps if one.image)))
                 recorded_at = item.response.recorded_at
                 first, last = min(first, recorded_at), max(last, recorded_at)
         on_progress((messages[-1].sequence - stretch.first + 1) / (stretch.last - stretch.first + 1))

@@ -54,22 +54,47 @@ async def test_each_call_of_a_body_ends_on_its_own(gateway):
         ]
     )
     told = (await gateway.http.post("/v1/litellm", content=body, headers=JSON)).json()
-    assert [told[key] for key in ("refused", "ignored")] == [3, 1]
-    assert told["accepted"] + told["duplicates"] == 2
+    assert [told[key] for key in ("refused", "ignored")] == [2, 1]
+    assert told["accepted"] + told["duplicates"] == 3
     assert len(told["errors"]) == 3
-    assert [event.id for event in await gateway.events()] == ["a" * 20]
+    declined = {event.id: set(event.declined.values()) for event in await gateway.events()}
+    assert declined == {"a" * 20: set(), "b" * 20: {"invalid"}}
     for wrong in (b"", b"[]"):
         assert (await gateway.http.post("/v1/litellm", content=wrong, headers=JSON)).status_code == 200
     for wrong in (b"{", b"[1]", b'"text"', b"[" * 100_000, b"\xff"):
         assert (await gateway.http.post("/v1/litellm", content=wrong, headers=JSON)).status_code == 422
 
 
-async def test_messages_in_an_unknown_form_are_told_by_their_keys(gateway):
-    body = json.dumps(call("a" * 20, messages=[{"speaker": "x", "utterance": "What is it?"}]))
-    reply = await gateway.http.post("/v1/litellm", content=body, headers=JSON)
-    assert reply.status_code == 422 and "with the keys speaker, utterance" in reply.text
+UNREAD: dict[str, tuple[dict[str, object], str, str]] = {
+    "messages in an unknown form": (
+        {"messages": [{"speaker": "x", "utterance": "What is it?"}]},
+        "unreadable",
+        "with the keys speaker, utterance",
+    ),
+    "without content": (
+        {"messages": None, "response": None},
+        "unreadable",
+        "neither messages nor a response",
+    ),
+    "without a model": ({"model": ""}, "no_model", "names no model"),
+    "without an answer": ({"response": {"choices": [{"message": {"content": ""}}]}}, "no_answer", "logged"),
+}
+
+
+@pytest.mark.parametrize("name", UNREAD)
+async def test_a_call_that_is_not_read_is_declined_and_told(gateway, name):
+    changes, reason, why = UNREAD[name]
+    reply = await gateway.http.post("/v1/litellm", json=call("a" * 20, **changes))
+    told = reply.json()
+    assert (reply.status_code, told["accepted"], told["refused"]) == (200, 1, 0)
+    assert why in told["errors"][0]["error"]
+    assert [set(event.declined.values()) for event in await gateway.events()] == [{reason}]
+    again = (await gateway.http.post("/v1/litellm", json=call("a" * 20, **changes))).json()
+    assert (again["duplicates"], again["errors"]) == (1, [])
+    if reason == "no_answer":
+        return
     notes = (await gateway.http.get("/readyz")).json()["notes"]
-    assert any("calls come that are not read (unreadable)" in note for note in notes)
+    assert any(f"calls come that are not read ({reason})" in note for note in notes)
 
 
 async def test_a_body_that_is_too_large_is_told_with_what_helps(gateway_factory):

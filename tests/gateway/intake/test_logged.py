@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from groundwatch.client import Recorder
+from groundwatch.client.openai import exchange_line
 from groundwatch.conversations.conversation import Conversation, ImageText, ImageUrl, Unreadable
 from groundwatch.gateway.auth import EVERYBODY, Caller
 from groundwatch.gateway.intake.logged import LeftOut, submission_of
@@ -128,8 +130,8 @@ async def test_missing_images_end_in_an_outcome_and_a_note(gateway, pictures):
     assert again == Recorded(id="call-1", status="duplicate")
     whole = msgspec.structs.replace(CALL, id="call-2", images=(image,))
     assert isinstance(await logged.record(whole, EVERYBODY, "otlp"), Recorded)
-    with pytest.raises(Refused, match="is a list"):
-        await logged.record(Unreadable(reason="shape", message="is a list"), EVERYBODY, "otlp")
+    odd = await logged.record_or_decline(Unreadable("shape", "is a list"), EVERYBODY, "otlp")
+    assert isinstance(odd, Refused) and (odd.message, odd.kept) == ("is a list", False)
 
     first, second = await gateway.events()
     assert first.declined == {"faithscore": "some_reason"}
@@ -140,3 +142,27 @@ async def test_missing_images_end_in_an_outcome_and_a_note(gateway, pictures):
     told = (await gateway.http.get("/readyz")).json()
     assert told["ready"] and len(told["notes"]) == 2
     assert "some_reason" in told["notes"][0] and "not read (shape)" in told["notes"][1]
+
+
+async def test_each_choice_is_a_response_of_its_own(gateway, pictures):
+    """By a door that reads here, and by a client that reads itself."""
+    url = f"data:image/png;base64,{base64.b64encode(pictures.encoded('PNG')).decode()}"
+    content = [{"type": "text", "text": "What?"}, {"type": "image_url", "image_url": {"url": url}}]
+    request = {"model": "m", "messages": [{"role": "user", "content": content}]}
+    choices = [
+        {"index": at, "finish_reason": "stop", "message": {"role": "assistant", "content": answer}}
+        for at, answer in enumerate(("A dog.", "A cat."))
+    ]
+    for _ in range(2):
+        logged = {"id": "x" * 20, "call_type": "completion", **request, "response": {"choices": choices}}
+        assert (await gateway.http.post("/v1/litellm", json=logged)).status_code == 200
+    async with Recorder(gateway.service.url) as recorder:
+        response = {"id": "y" * 20, "model": "m", "choices": choices}
+        recorder.take(1_000, exchange_line, (recorder, request, response, {}, "y", 1.0))
+        assert await recorder.aflush(60) and recorder.lost == {}
+    events = {event.id: (event.answer, len(event.images)) for event in await gateway.events()}
+    assert events == {
+        f"{name * 20}{choice}": (answer, 1)
+        for name in "xy"
+        for choice, answer in (("", "A dog."), ("#1", "A cat."))
+    }

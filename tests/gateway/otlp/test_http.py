@@ -84,17 +84,109 @@ async def test_a_call_that_several_spans_tell_of_is_one_response(gateway, pictur
     assert gateway.count("groundwatch_logged_calls_total", source="otlp", result="duplicate") == 2
 
 
-async def test_what_is_rejected_is_told_and_the_rest_recorded(gateway):
+OPENINFERENCE = "openinference.instrumentation."
+
+
+def apart(number: int, **changes: Any) -> dict[str, Any]:
+    return {"span_id": bytes([number]) * 8} | changes
+
+
+SAME: dict[str, tuple[list[Any], list[str]]] = {
+    "three calls without ids": ([traces(*(span(said(), **apart(one)) for one in (1, 2, 3)))], ["", "", ""]),
+    "three requests": ([traces(span(said(), **apart(one))) for one in (1, 2, 3)], ["", "", ""]),
+    "the same three again": ([traces(*(span(said(), **apart(one)) for one in (1, 2)))] * 3, ["", ""]),
+    "two instrumentations": (
+        [
+            traces(*(span(said(), **apart(one)) for one in (1, 2)), scope=OPENINFERENCE + "openai"),
+            traces(*(span(said(), **apart(one)) for one in (3, 4)), scope=OPENINFERENCE + "langchain"),
+        ],
+        ["", ""],
+    ),
+    "a span in another": (
+        [
+            traces(
+                span(said(), **apart(2, parent_span_id=b"\x01" * 8)),
+                span(said(), **apart(1)),
+                span(said(), **apart(4, parent_span_id=b"\x03" * 8)),
+                span(said(), **apart(3)),
+            )
+        ],
+        ["", ""],
+    ),
+    "one answer's id in two traces": (
+        [
+            traces(span(said("a" * 20)), scope=OPENINFERENCE + "openai"),
+            traces(span(said("a" * 20), trace_id=b"\x09" * 16), scope=OPENINFERENCE + "langchain"),
+            traces(
+                span(said("a" * 20) | {"gen_ai.provider.name": "x"}, trace_id=b"\x08" * 16),
+                scope="anthropic",
+            ),
+        ],
+        ["a" * 20],
+    ),
+    "two answers' ids": (
+        [traces(span(said("a" * 20)), span(said("b" * 20), **apart(3)))],
+        ["a" * 20, "b" * 20],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+async def test_what_is_one_call_and_what_is_several(gateway, name):
+    requests, recorded_as = SAME[name]
+    for request in requests:
+        assert rejected(await post(gateway, request)) == (0, "")
+    ids = [event.tags.get("response_id", "") for event in await gateway.events()]
+    assert sorted(ids) == recorded_as
+    spans = sum(len(one.resource_spans[0].scope_spans[0].spans) for one in requests)
+    again = gateway.count("groundwatch_logged_calls_total", source="otlp", result="duplicate")
+    assert again == spans - len(recorded_as)
+
+
+SPEAKER = json.dumps([{"speaker": "a", "utterance": "What is it?"}])
+UNREAD: dict[str, tuple[dict[str, Any], str, str]] = {
+    "a model with a long name": (said("b" * 20, model="m" * 300), "invalid", "model"),
+    "messages in an unknown form": (
+        said("b" * 20) | {"gen_ai.input.messages": SPEAKER},
+        "unreadable",
+        "speaker, utterance",
+    ),
+    "no model": (said("b" * 20) | {"gen_ai.request.model": ""}, "no_model", "names no model"),
+}
+"""Attributes of a call that cannot be taken, the reason for which it is declined, and what is told of it."""
+
+
+@pytest.mark.parametrize("name", UNREAD)
+async def test_a_call_that_cannot_be_taken_is_declined_and_told_and_the_rest_recorded(gateway, name):
+    attributes, reason, why = UNREAD[name]
     good = span(said("a" * 20))
     other = span({"http.request.method": "GET"}, span_id=b"\x05" * 8)
-    long = span(said("b" * 20, model="m" * 300), span_id=b"\x06" * 8)
-    count, message = rejected(await post(gateway, traces(good, other, long)))
-    assert (count, "model" in message) == (1, True)
-    assert [event.id for event in await gateway.events()] == ["a" * 20]
-    assert gateway.count("groundwatch_logged_calls_total", source="otlp", result="ignored") == 1
+    failed = span(attributes | {"error.type": "timeout", "gen_ai.output.messages": ""}, span_id=b"\x07" * 8)
+    request = traces(good, other, failed, span(attributes, span_id=b"\x06" * 8))
+    count, message = rejected(await post(gateway, request))
+    assert (count, why in message) == (0, True)
+    assert rejected(await post(gateway, request)) == (0, "")
+    declined = {event.id: set(event.declined.values()) for event in await gateway.events()}
+    assert declined == {"a" * 20: set(), "b" * 20: {reason}}
+    assert gateway.count("groundwatch_logged_calls_total", source="otlp", result="ignored") == 4
+    assert (await audit(gateway.bus.js)).responses == 2
     in_json = {"resourceSpans": [{"scopeSpans": [{"spans": [_in_json("c" * 20, "m" * 300)]}]}]}
     reply = await gateway.http.post("/v1/traces", json=in_json)
-    assert reply.json()["partialSuccess"]["rejectedSpans"] == "1"
+    assert "model" in reply.json()["partialSuccess"]["errorMessage"]
+
+
+async def test_of_two_spans_of_a_call_the_one_that_is_read_counts(gateway):
+    name = "b" * 20
+    odd = span(said(name) | {"gen_ai.input.messages": SPEAKER})
+    assert rejected(await post(gateway, traces(odd, span(said(name), span_id=b"\x03" * 8)))) == (0, "")
+    assert [event.declined for event in await gateway.events()] == [{}]
+
+
+async def test_what_may_be_no_call_at_all_is_rejected(gateway):
+    endless = span({"x": list(range(200_001))})
+    count, message = rejected(await post(gateway, traces(endless)))
+    assert (count, "values" in message) == (1, True)
+    assert await gateway.events() == []
 
 
 def _in_json(name: str, model: str) -> dict[str, Any]:

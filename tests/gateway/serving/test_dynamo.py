@@ -86,7 +86,9 @@ async def test_calls_are_recorded_and_what_is_left_out_is_counted(gateway_factor
         await bus.js.publish(SUBJECT, one)
     await done(bus, len(records))
     events = {one.id: one for one in await gateway.events()}
-    assert set(events) == {"d1", "d2"}
+    assert set(events) == {"d1", "d2", "dropped", "odd"}
+    declined = [(events[name].model, events[name].declined["faithscore"]) for name in ("dropped", "odd")]
+    assert declined == [("heron-7b", "no_response"), ("heron-7b", "unreadable")]
     assert events["d1"].tenant == "acme" and events["d1"].answer == "An answer to d1."
     assert (await gateway.http.get(f"/v1/images/{events['d1'].images[0]}")).content == image
     name = "groundwatch_logged_calls_total"

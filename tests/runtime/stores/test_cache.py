@@ -16,6 +16,7 @@ from groundwatch.events import (
     ClaimsExtracted,
     Decision,
     Drawn,
+    Earlier,
     Judge,
     Reference,
     ResponseRecorded,
@@ -424,6 +425,7 @@ def test_every_field_of_a_response_is_seen_or_named_as_not_seen() -> None:
         recorded_at=1.0,
         unanswered=None,
         partition=1,
+        earlier=Earlier(text="e"),
     )
     left = {
         name

@@ -264,6 +264,8 @@ class AnswerFile:
         # Marks of images that stand beside the messages.
         left_out = tuple(one for one in call.left_out if one != IMAGE_MARK or not images)
         told.left_out.update(left_out)
+        if call.others:
+            told.others["further choices of an answer"] += len(call.others)
         if call.references:
             where = ", ".join(f"{side} at {url[:200]}" for side, url in call.references.items())
             return Refusal(message=f"its messages lie elsewhere: {where}", id=name)
@@ -277,7 +279,7 @@ class AnswerFile:
             )
             return Refusal(field="images", message=message, id=name)
         record: Values = {"id": name, "answer": call.answer, "tags": call.tags, "recorded_at": call.at}
-        for field in ("model", "prompt"):
+        for field in ("model", "prompt", "earlier", "earlier_images"):
             if value := getattr(call, field):
                 record[field] = value
         return record | {"images": images} if images else record

@@ -29,8 +29,8 @@ IMAGE_COLUMNS = ("images", "image", "image_file", "file_name", "file_names", "im
 """Any one of them has a row's images: its own name first, then what tables and Hugging Face call it."""
 
 _FIELDS = frozenset(Record.__struct_encode_fields__)
-_TEXTS = frozenset({"id", "model", "prompt", "answer", "tenant"})
-_AS_JSON = frozenset({"reference", "tags", "protocols", "recorded_at"})
+_TEXTS = frozenset({"id", "model", "prompt", "answer", "tenant", "earlier"})
+_AS_JSON = frozenset({"reference", "tags", "protocols", "recorded_at", "earlier_images"})
 _TAG = "tags."
 _URL = re.compile(r"[a-z][a-z0-9+.-]{1,20}://", re.IGNORECASE)
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{256}")

@@ -24,13 +24,14 @@ from groundwatch.conversations.conversation import (
     Origin,
 )
 from groundwatch.errors import InputError, NotStored, TransientError, Unacknowledged
-from groundwatch.events import LIVE, QuestionAsked, ResponseRecorded, Strategy
+from groundwatch.events import LIVE, Earlier, QuestionAsked, ResponseRecorded, Strategy
 from groundwatch.gateway.budgets import OVER_BUDGET, Budgets, Decided, Held, decide
 from groundwatch.gateway.fetching import Fetcher
 from groundwatch.gateway.intake.known_ids import KnownIds
 from groundwatch.gateway.intake.logged import LeftOut
 from groundwatch.gateway.intake.senders import Senders
 from groundwatch.gateway.intake.submissions import Attachments, Submission
+from groundwatch.gateway.intake.submissions import Stored as Images
 from groundwatch.gateway.refusals import Reason, Recorded, Refused, bounded
 from groundwatch.keys import bare_key, in_partition
 from groundwatch.protocols import registry
@@ -139,7 +140,7 @@ class Intake:
         async def check_new(response: ResponseRecorded) -> None:
             await self._check_free(ASKED, response, digest_of(question_of(response)))
 
-        stored, _ = await self._with_images(question, check_new)
+        stored, *_ = await self._with_images(question, check_new)
         asked = question_of(stored)
         response, digest = asked.response, digest_of(asked)
         try:
@@ -222,9 +223,12 @@ class Intake:
         nothing of a budget. What is sent must be finished: it may have used something of one. Raises
         `Refused`.
         """
+        if self._settings.logged_calls.judged_images == "all":
+            submission = submission.of_one_turn()
         response, left_out = submission.response, submission.left_out or ()
+        before = submission.earlier_left_out
         if submission.images:
-            response, left_out = await self._with_images(submission, self._check_new)
+            response, left_out, before = await self._with_images(submission, self._check_new)
         declined = submission.declined or (self.left_out.declined(left_out) if left_out else "")
         protocols = self._checked(response)
         said = _said(response)
@@ -256,7 +260,7 @@ class Intake:
             digest=digest,
             outgoing=outgoing,
             held=decided.held,
-            left_out=tuple(left_out),
+            left_out=(*before, *left_out),
             declined=(declined,) if submission.declined else (),
             origin=submission.origin,
             span=span,
@@ -341,13 +345,19 @@ class Intake:
 
     async def _with_images(
         self, submission: Submission, check_new: Callable[[ResponseRecorded], Awaitable[None]]
-    ) -> tuple[ResponseRecorded, tuple[str, ...]]:
-        """The response with its images stored, and the reasons for what is left out. `check_new` raises
-        `Refused` for a response that names its images."""
+    ) -> tuple[ResponseRecorded, tuple[str, ...], tuple[str, ...]]:
+        """The response with its images stored, and the reasons for what is left out of its turn, and of those
+        before. `check_new` raises `Refused` for a response that names its images."""
         response = submission.response
 
-        async def check(digests: tuple[str, ...]) -> None:
-            await check_new(msgspec.structs.replace(response, images=digests))
+        def showing(stored: Images) -> ResponseRecorded:
+            earlier = response.earlier
+            if stored.earlier:
+                earlier = Earlier(text=earlier.text if earlier else "", images=stored.earlier)
+            return msgspec.structs.replace(response, images=stored.images, earlier=earlier)
+
+        async def check(stored: Images) -> None:
+            await check_new(showing(stored))
 
         self.check_erased(response)
         try:
@@ -356,7 +366,7 @@ class Intake:
         except TransientError as error:
             raise _unavailable(response.id, error) from error
         left_out = (*(submission.left_out or ()), *stored.left_out)
-        return msgspec.structs.replace(response, images=stored.images), left_out
+        return showing(stored), left_out, (*submission.earlier_left_out, *stored.earlier_left_out)
 
     async def _confirm(self, ready: Ready, *, again: bool = False) -> Recorded | Refused:
         """`again`: an earlier attempt may have got through without our hearing of it."""
@@ -392,12 +402,12 @@ class Intake:
 
 
 def _said(response: ResponseRecorded) -> ResponseRecorded:
-    """What its sender said. Without its span and who logged it: one call may be logged by several, and is one
-    response."""
+    """What its sender said. Without its span, who logged it, and earlier turns: one call may be logged by
+    several, by each in its own way, and is one response."""
     tags = response.tags
     if SPAN_TAG in tags or RESPONSE_TAG in tags:
         tags = {name: value for name, value in tags.items() if name not in LOGGED_TAGS}
-    return msgspec.structs.replace(response, recorded_at=0.0, tags=tags)
+    return msgspec.structs.replace(response, recorded_at=0.0, tags=tags, earlier=None)
 
 
 def _repeated(response: ResponseRecorded, same: bool) -> Recorded:

@@ -20,6 +20,7 @@ from groundwatch.conversations.conversation import (
     ImageUrl,
     Origin,
     Unreadable,
+    choices_of,
 )
 from groundwatch.conversations.messages import with_messages
 from groundwatch.errors import InputError, TransientError
@@ -30,7 +31,15 @@ from groundwatch.gateway.intake.senders import BATCHES, Sender, Senders
 from groundwatch.gateway.intake.submissions import Submission, attachment_of
 from groundwatch.gateway.refusals import Recorded, Refused, outcome_of
 from groundwatch.keys import digest
-from groundwatch.records import ANSWER_TOO_LONG, PROMPT_TOO_LONG, Described, Limits, check_record, shortened
+from groundwatch.records import (
+    ANSWER_TOO_LONG,
+    PROMPT_TOO_LONG,
+    Described,
+    Limits,
+    check_record,
+    recorded,
+    shortened,
+)
 from groundwatch.runtime.settings.gateway import LoggedCallsSettings
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
@@ -203,23 +212,20 @@ def submission_of(
         answer=conversation.answer,
         prompt=conversation.prompt,
         tags=tags,
+        tenant=owner,
+        earlier=conversation.earlier,
+        earlier_images=conversation.earlier_images,
     )
-    described, cut = shortened(described, len(conversation.images), bounds)
-    images = conversation.images[: bounds.images]
+    described, images, cut, cut_before = shortened(described, conversation.images, bounds)
     if wrong := check_record(described, name, images, bounds):
         raise Refused(id=name, reason="invalid", field=wrong.field, message=wrong.message)
     return Submission(
-        response=ResponseRecorded(
-            id=name,
-            model=described.model,
-            answer=described.answer,
-            prompt=described.prompt,
-            tags=described.tags,
-            tenant=owner or "default",
-        ),
+        response=recorded(described, name, ()),
         images=tuple(map(attachment_of, images)),
         sender=caller.sender,
         left_out=(*conversation.left_out, *cut),
+        earlier_images=described.earlier_images,
+        earlier_left_out=(*conversation.earlier_left_out, *cut_before),
         varies=varies or any(isinstance(image, ImageUrl) for image in images),
         origin=_origin(source, caller, conversation.origin, conversation.library),
     )
@@ -243,7 +249,7 @@ def _declined(
     else:
         ids = {TRACE_TAG: call.trace_id, SPAN_TAG: call.span_id}
         name, tags = id_of(call), {tag: value for tag, value in ids.items() if value}
-        if refused.field in ("model", "answer"):
+        if refused.field in ("model", "answer") and not getattr(call, refused.field):
             reason = next(iter(call.left_out), f"no_{refused.field}")
     response = ResponseRecorded(
         id=name,
@@ -269,10 +275,6 @@ def _unreadable(call: Unreadable, name: str = "") -> Refused:
     return Refused(id=call.id[:LONGEST_ID] or name, reason="malformed", message=call.message)
 
 
-def _raise(call: Unreadable) -> Submission:
-    raise _unreadable(call)
-
-
 class LoggedCalls:
     """Records logged calls, and counts them."""
 
@@ -293,17 +295,9 @@ class LoggedCalls:
         self._complete = complete
 
     async def record(
-        self, call: Conversation | Unreadable, caller: Caller, source: Source, *, tenant: str = ""
+        self, call: Conversation, caller: Caller, source: Source, *, tenant: str = ""
     ) -> Recorded:
-        """Record one. Raises `Refused`, of what is unreadable with the reason `malformed`."""
-        if isinstance(call, Unreadable):
-            self.count(source, "unreadable")
-            # Who sends seldom looks at replies.
-            note = f"{source}: calls come that are not read ({call.reason}); the log says what they are"
-            self._left_out.note(f"{source}_{call.reason}", note)
-            logger.warning(f"gateway.{source}", id=call.id, tenant=caller.only, reason=call.message)
-            self._sender(source, caller, call.origin).miss("refused", 1, call.message)
-            return await self._record(partial(_raise, call))
+        """Record one, each further choice of its answer as a response of its own. Raises `Refused`."""
         read = partial(submission_of, caller=caller, bounds=self._bounds, tenant=tenant, source=source)
         try:
             if call.references and self._is_wanted(call, read):
@@ -314,7 +308,11 @@ class LoggedCalls:
                 read = partial(read, varies=True)
             ended = await self._record(partial(read, call))
         except Refused as error:
-            self.count(source, "incomplete" if error.field == "answer" else "refused")
+            # Another span of a call that is recorded, whose text differs a little.
+            again = error.reason == "conflict" and source == "otlp"
+            self.count(
+                source, "duplicate" if again else "incomplete" if error.field == "answer" else "refused"
+            )
             if not error.passing and error.reason not in SETTLED:
                 self._sender(source, caller, call.origin, call.library).miss("refused", 1, error.message)
             if error.field == "answer":
@@ -325,6 +323,10 @@ class LoggedCalls:
             self.count(source, "duplicate")
         else:
             self.count(source, "without_image" if ended.left_out else "recorded")
+        for other in choices_of(call, ended.id):
+            also = await self.record_or_decline(other, caller, source)
+            if isinstance(also, Refused) and also.passing:
+                raise also
         return ended
 
     def _is_wanted(self, call: Conversation, read: Callable[[Conversation], Submission]) -> bool:
@@ -335,13 +337,13 @@ class LoggedCalls:
             return error.field == "answer"
         return True
 
-    async def record_acknowledged(
-        self, call: Conversation | Unreadable, caller: Caller, source: Source, *, name: str
+    async def record_or_decline(
+        self, call: Conversation | Unreadable, caller: Caller, source: Source, *, name: str = ""
     ) -> Recorded | Refused:
-        """Record a call that was acknowledged before it was read whole, for the tenant `caller` is of: nobody
-        waits for what becomes of it.
+        """Record a call, for the tenant `caller` is of; or, of one that is refused for good, that there was
+        one: as declined, under its id, or else as `name`. What has neither may be no call at all.
 
-        What is refused for good is recorded as declined, under its id, or else as `name`; the log says why.
+        Why it is refused is told by the log and, since who sends seldom looks at replies, by a note.
         """
         if isinstance(call, Conversation):
             ended = await outcome_of(self.record(call, caller, source))
@@ -350,23 +352,30 @@ class LoggedCalls:
             refused = ended
         else:
             refused = _unreadable(call, name)
-        if isinstance(call, Conversation) or call.reason not in NOT_LOST:
+            if call.reason in NOT_LOST:
+                self.count(source, "ignored")
+                return refused
+        if refused.id:
             declined = await outcome_of(self._record(partial(_declined, call, refused, caller, name, source)))
             if isinstance(declined, Refused) and declined.reason != "conflict":
                 return declined
             if isinstance(declined, Refused) or declined.status == "duplicate":
-                # A half that came again, of a call that had been recorded.
+                # It came again, or another span of it that could be read came before.
                 self.count(source, "duplicate")
                 return Recorded(id=declined.id, status="duplicate")
         if isinstance(call, Unreadable):
             self.count(source, "incomplete" if call.reason in INCOMPLETE else "unreadable")
+            if call.reason not in INCOMPLETE:
+                note = f"{source}: calls come that are not read ({call.reason}); the log says what they are"
+                self._left_out.note(f"{source}_{call.reason}", note)
+                self._sender(source, caller, call.origin).miss("refused", 1, call.message)
         logger.warning(f"gateway.{source}", id=refused.id, tenant=caller.only, reason=refused.message)
-        return refused
+        return refused.but(kept=bool(refused.id))
 
     async def record_all(
         self, calls: Sequence[Conversation | Unreadable], caller: Caller, source: Source
     ) -> list[Recorded | Refused]:
-        """How each of them ended, in order.
+        """How each of them ended, in order: by `record_or_decline`.
 
         Raises `Refused` when one was not recorded for no fault of its own: all are to come again.
         """
@@ -377,7 +386,7 @@ class LoggedCalls:
             if passing:
                 ended[number] = passing[0]
                 return
-            ended[number] = result = await outcome_of(self.record(calls[number], caller, source))
+            ended[number] = result = await self.record_or_decline(calls[number], caller, source)
             if isinstance(result, Refused) and result.passing:
                 passing.append(result)
 

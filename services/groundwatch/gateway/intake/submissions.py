@@ -92,12 +92,14 @@ class Sent(Described, frozen=True, kw_only=True):
     """A response as HTTP brings it: the id may be left to us, and images may come inside.
 
     With `left_out` it is a logged call, which is recorded without what cannot be taken; its items are the
-    reasons for what its sender could not send.
+    reasons for what its sender could not send, those of `earlier_left_out` the reasons for that of earlier
+    turns.
     """
 
     id: Annotated[str, msgspec.Meta(max_length=256)] = ""
     images: tuple[str | SentImage, ...] = ()
     left_out: Annotated[tuple[str, ...], msgspec.Meta(max_length=1_000)] | None = None
+    earlier_left_out: Annotated[tuple[str, ...], msgspec.Meta(max_length=1_000)] = ()
 
 
 class SentQuestion(Sent, frozen=True, kw_only=True):
@@ -113,7 +115,8 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     `sender` is behind whom its images wait. With `left_out` it is a logged call: these are the reasons for
     what it lacks, and an image that cannot be taken adds one. `varies`: logged again, more or less of it may
     be there, since something had to be fetched. With `declined` no protocol judges it, for this reason.
-    `origin` is who logged or sent it.
+    `origin` is who logged or sent it. The first `earlier_images` and all of `earlier_left_out` are of turns
+    before the one that was answered.
     """
 
     response: ResponseRecorded
@@ -124,17 +127,26 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     varies: bool = False
     declined: str = ""
     origin: Origin = Origin()
+    earlier_images: int = 0
+    earlier_left_out: tuple[str, ...] = ()
 
     @property
     def is_lenient(self) -> bool:
         return self.left_out is not None
 
+    def of_one_turn(self) -> "Submission":
+        """The same where the images of every turn are judged."""
+        left_out = None if self.left_out is None else (*self.earlier_left_out, *self.left_out)
+        return msgspec.structs.replace(self, earlier_images=0, earlier_left_out=(), left_out=left_out)
+
 
 class Stored(msgspec.Struct, frozen=True):
-    """The images of a submission, and the reasons for those that are left out of it."""
+    """The images of a submission and those of `earlier` turns, with the reasons for what each lacks."""
 
     images: tuple[str, ...]
     left_out: tuple[str, ...] = ()
+    earlier: tuple[str, ...] = ()
+    earlier_left_out: tuple[str, ...] = ()
 
 
 T = TypeVar("T")
@@ -192,11 +204,11 @@ def _submission(
 ) -> Submission:
     name = sent.id or name or uuid.uuid4().hex
     tenant = caller.owner(sent.tenant, name)
-    left_out = sent.left_out
+    left_out, before = sent.left_out, _known(sent.earlier_left_out)
     if left_out is not None:
-        known = (reason if reason in REASONS else "unknown_placeholder" for reason in left_out)
-        sent, cut = shortened(sent, len(brought), bounds)
-        left_out, brought = (*known, *cut), brought[: bounds.images]
+        sent, brought, cut, cut_before = shortened(sent, brought, bounds)
+        left_out, before = (*_known(left_out), *cut), (*before, *cut_before)
+    early = sent.earlier_images
     if wrong := check_record(sent, name, brought, bounds):
         raise _refused(wrong)
     given: list[Attachment] = []
@@ -208,10 +220,12 @@ def _submission(
                 raise error.but(id=name) from None
             # Whatever a library wrote in an image's place is looked at.
             written = image_of(image) if isinstance(image, str) else None
-            if written is None or isinstance(written, str):
-                left_out = (*left_out, written or "image_format")
-            else:
+            if written is not None and not isinstance(written, str):
                 given.append(attachment_of(written))
+            elif index < sent.earlier_images:
+                early, before = early - 1, (*before, written or "image_format")
+            else:
+                left_out = (*left_out, written or "image_format")
     response = recorded(msgspec.structs.replace(sent, tenant=tenant), name, ())
     return Submission(
         response=response,
@@ -220,6 +234,20 @@ def _submission(
         left_out=left_out,
         varies=bool(given) and any(isinstance(image, ImageUrl) for image in given),
         origin=Origin(source="responses", library=caller.agent),
+        earlier_images=early,
+        earlier_left_out=before,
+    )
+
+
+def _known(reasons: Sequence[str]) -> tuple[str, ...]:
+    return tuple(reason if reason in REASONS else "unknown_placeholder" for reason in reasons)
+
+
+def _digests(images: Sequence[str | StoredImage | Refused]) -> tuple[str, ...]:
+    return tuple(
+        image if isinstance(image, str) else image.sha256
+        for image in images
+        if isinstance(image, str | StoredImage)
     )
 
 
@@ -287,9 +315,7 @@ class Attachments:
         """Whether all are digests seen before, so that nothing must be waited for."""
         return all(isinstance(image, str) and self._store.seen(image) for image in images)
 
-    async def digests(
-        self, submission: Submission, check: Callable[[tuple[str, ...]], Awaitable[None]]
-    ) -> Stored:
+    async def digests(self, submission: Submission, check: Callable[[Stored], Awaitable[None]]) -> Stored:
         """Check what came as bytes, look up the rest, and last fetch what is elsewhere, side by side. What is
         new is stored when all of it is right, and `check` raises nothing: what is refused leaves no image.
 
@@ -317,17 +343,16 @@ class Attachments:
             if refused is not None:
                 raise refused.but()
         every = [results[index] for index in range(len(submission.images))]
+        earlier, turn = every[: submission.earlier_images], every[submission.earlier_images :]
         stored = Stored(
-            images=tuple(
-                image if isinstance(image, str) else image.sha256
-                for image in every
-                if isinstance(image, str | StoredImage)
-            ),
-            left_out=tuple(image.left_out for image in every if isinstance(image, Refused)),
+            images=_digests(turn),
+            left_out=tuple(image.left_out for image in turn if isinstance(image, Refused)),
+            earlier=_digests(earlier),
+            earlier_left_out=tuple(image.left_out for image in earlier if isinstance(image, Refused)),
         )
         given_here = [image for image in every if isinstance(image, StoredImage)]
         if not all(self._store.seen(image.sha256) for image in given_here):
-            await check(stored.images)
+            await check(stored)
         for image in given_here:
             await self._put(image)
         return stored

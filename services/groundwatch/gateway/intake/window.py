@@ -100,7 +100,7 @@ class Window:
 
     async def _start(self, submission: Submission) -> Any:
         images = submission.images
-        if self._intake.blind or not self._intake.attachments.known(images):
+        if self._intake.blind or submission.earlier_images or not self._intake.attachments.known(images):
             recording = self._intake.record(submission, timeout=self._timeout)
             return asyncio.ensure_future(outcome_of(recording))
         if images:

@@ -436,6 +436,7 @@ class AnswerPages:
             tabs=tabs,
             runs=runs,
             prompt=response.prompt if response is not None else "",
+            earlier=response.earlier if response is not None else None,
             unanswered=response.unanswered if response is not None else None,
             reference=reference,
             triplets=triplets,

@@ -246,7 +246,7 @@ class CloudEventRoutes:
         return there is not None and there != half.body
 
     async def _record(self, call: Conversation | Unreadable, caller: Caller, name: str) -> Recorded | Refused:
-        ended = await self._core.logged.record_acknowledged(call, caller, "kserve", name=name)
+        ended = await self._core.logged.record_or_decline(call, caller, "kserve", name=name)
         lost = isinstance(ended, Refused) and not ended.passing
         if lost and isinstance(call, Unreadable) and call.reason in INCOMPLETE:
             self._incomplete[OTHER[call.reason.removeprefix("no_")]] += 1

@@ -14,7 +14,7 @@ import nats.js.errors
 from nats.aio.msg import Msg
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
-from groundwatch.conversations.conversation import Conversation
+from groundwatch.conversations.conversation import Conversation, Unreadable
 from groundwatch.conversations.openai import read_exchange
 from groundwatch.errors import UNDECODED, GroundwatchError, TransientError, UsageError
 from groundwatch.gateway.auth import Caller
@@ -157,34 +157,27 @@ class Dynamo(SupervisedTask):
             core.logged.count("dynamo", "ignored")
             return
         asked, answered = bytes(payload.request), bytes(payload.response)
-        if not payload.payload_complete or b"null" in (asked, answered):
-            self._incomplete(payload)
-            return
         caller = Caller(self._settings.tenant or "default")
         name = payload.request_id
+        if not payload.payload_complete:
+            self._dropped = (payload.payload_drop_reason or "it does not say why")[:LONGEST_REASON]
+            why = f"Dynamo left out its request or its response: {self._dropped}"
+            await self._record(Unreadable("no_response", why, name, payload.model), caller)
+            return
+        if b"null" in (asked, answered):
+            # A call that was cancelled or failed has no response: that is nobody's fault.
+            core.logged.count("dynamo", "incomplete")
+            return
         try:
             await core.backlog.room(time.monotonic() + ANSWER_SECONDS)
             call = await core.threads.run(caller.sender, read_exchange, asked, answered, id=name)
         except (Refused, TransientError) as error:
             raise Later from error
-        if isinstance(call, Conversation):
-            changes: dict[str, Any] = {"library": "dynamo"}
-            if not call.model:
-                changes["model"] = payload.model
-            call = msgspec.structs.replace(call, **changes)
-        try:
-            await core.logged.record(call, caller, "dynamo")
-        except Refused as error:
-            if error.passing:
-                raise Later from error
-            logger.warning("gateway.dynamo_refused", id=error.id, reason=error.message)
+        named: dict[str, Any] = {"library": "dynamo"} if isinstance(call, Conversation) else {}
+        call = msgspec.structs.replace(call, model=call.model or payload.model, **named)
+        await self._record(call, caller)
 
-    def _incomplete(self, payload: _Payload) -> None:
-        self._core.logged.count("dynamo", "incomplete")
-        if payload.payload_complete:
-            # A call that was cancelled or failed has no response: that is nobody's fault.
-            return
-        why = (payload.payload_drop_reason or "it does not say why")[:LONGEST_REASON]
-        if why != self._dropped:
-            logger.warning("gateway.dynamo_incomplete", id=payload.request_id, reason=why)
-        self._dropped = why
+    async def _record(self, call: Conversation | Unreadable, caller: Caller) -> None:
+        ended = await self._core.logged.record_or_decline(call, caller, "dynamo")
+        if isinstance(ended, Refused) and ended.passing:
+            raise Later from ended

@@ -52,16 +52,17 @@ class LiteLlmRoutes:
             ended = await logged.record_all(calls, caller, "litellm")
         except Refused as error:
             return problem(503, error.message, {"Retry-After": str(error.retry_after)}, reason=error.reason)
-        refused = [one for one in ended if isinstance(one, Refused)]
-        new = sum(isinstance(one, Recorded) and one.status == "recorded" for one in ended)
+        errors = [one for one in ended if isinstance(one, Refused)]
+        refused = sum(not one.kept for one in errors)
+        again = sum(isinstance(one, Recorded) and one.status == "duplicate" for one in ended)
         told = {
-            "accepted": new,
-            "duplicates": len(ended) - new - len(refused),
-            "refused": len(refused),
+            "accepted": len(ended) - again - refused,
+            "duplicates": again,
+            "refused": refused,
             "ignored": ignored,
-            "errors": [one.told() for one in refused[:MAX_ERRORS]],
+            "errors": [one.told() for one in errors[:MAX_ERRORS]],
         }
-        return json(told, 422 if refused and len(refused) == len(ended) and not ignored else 200)
+        return json(told, 422 if refused and refused == len(ended) and not ignored else 200)
 
 
 def _read_calls(body: bytes) -> tuple[list[Conversation | Unreadable], int]:

@@ -221,6 +221,10 @@ REMEMBERED = 20_000
 """Calls whose repeats under another id are known when they come in a later request."""
 
 
+MOST_OF_ONE_KEY = 16
+"""Calls of one trace that are the same in all, of which one after the other is remembered."""
+
+
 class _Told(msgspec.Struct, frozen=True):
     """A span that tells of a call, and whether it has the server's id of the answer.
 
@@ -228,6 +232,8 @@ class _Told(msgspec.Struct, frozen=True):
     """
 
     span_id: str
+    parent_id: str
+    scope: str
     named: bool
 
 
@@ -238,37 +244,42 @@ class Repeats:
     """
 
     def __init__(self) -> None:
-        self._recorded: OrderedDict[tuple[str, str], _Told] = OrderedDict()
+        self._recorded: OrderedDict[tuple[str, str], tuple[_Told, ...]] = OrderedDict()
 
     def kept(self, calls: Sequence[Conversation], tenant: str) -> list[Conversation]:
         """One conversation of each call: the one with the most images, and with the server's id of it."""
         ids: set[str] = set()
-        keys: dict[str, _Told] = {}
+        keys: dict[str, list[_Told]] = {}
         best: list[Conversation] = []
         for call in sorted(calls, key=_worth, reverse=True):
             key, told = repeat_key(call), _told(call)
-            known = keys.get(key) or self._recorded.get((tenant, key))
-            if (call.id and call.id in ids) or (key and known is not None and _is_repeat(told, known)):
+            known = keys.setdefault(key, [*self._recorded.get((tenant, key), ())])
+            if (call.id and call.id in ids) or (key and any(_is_repeat(told, one) for one in known)):
                 continue
             ids.add(call.id)
-            keys.setdefault(key, told)
+            known.append(told)
             best.append(call)
         return best
 
     def recorded(self, call: Conversation, tenant: str) -> None:
         if key := repeat_key(call):
-            self._recorded[(tenant, key)] = _told(call)
+            known = self._recorded.get((tenant, key), ())
+            self._recorded[tenant, key] = (*known[1 - MOST_OF_ONE_KEY :], _told(call))
             if len(self._recorded) > REMEMBERED:
                 self._recorded.popitem(last=False)
 
 
 def _told(call: Conversation) -> _Told:
-    return _Told(call.span_id, bool(call.response_id))
+    return _Told(call.span_id, call.parent_id, call.scope, bool(call.response_id))
 
 
 def _is_repeat(told: _Told, known: _Told) -> bool:
-    """Whether both tell of one call: not the same span again, and not two answers of the server."""
-    return told.span_id != known.span_id and not (told.named and known.named)
+    """Whether both tell of one call: not the same span again, not two answers of the server, and not two
+    calls of one instrumentation, side by side."""
+    if told.span_id == known.span_id or (told.named and known.named):
+        return False
+    nested = told.parent_id == known.span_id or known.parent_id == told.span_id
+    return told.named != known.named or told.scope != known.scope or nested
 
 
 def _worth(call: Conversation) -> tuple[bool, int, bool]:
@@ -320,15 +331,15 @@ class Receiver:
         )
 
     async def traces(self, request: ExportTraceServiceRequest, caller: Caller) -> ExportTraceServiceResponse:
-        lost = await self._receive(spans_of(request), _read_span, caller)
-        partly = ExportTracePartialSuccess(rejected_spans=len(lost), error_message=lost[0]) if lost else None
+        refused = await self._receive(spans_of(request), _read_span, caller)
+        lost, why = _told_of(refused)
+        partly = ExportTracePartialSuccess(rejected_spans=lost, error_message=why) if refused else None
         return ExportTraceServiceResponse(partial_success=partly)
 
     async def logs(self, request: ExportLogsServiceRequest, caller: Caller) -> ExportLogsServiceResponse:
-        lost = await self._receive(records_of(request), _read_record, caller)
-        partly = (
-            ExportLogsPartialSuccess(rejected_log_records=len(lost), error_message=lost[0]) if lost else None
-        )
+        refused = await self._receive(records_of(request), _read_record, caller)
+        lost, why = _told_of(refused)
+        partly = ExportLogsPartialSuccess(rejected_log_records=lost, error_message=why) if refused else None
         return ExportLogsServiceResponse(partial_success=partly)
 
     async def metrics(
@@ -340,13 +351,13 @@ class Receiver:
 
     async def _receive(
         self, items: Iterable[tuple[Scope, S]], read_one: Callable[[Scope, S, Caller], _Read], caller: Caller
-    ) -> list[str]:
-        """Why some are rejected for good, one line each."""
+    ) -> list[Refused]:
+        """Those that are refused for good, also those that are recorded as declined."""
         reads, ignored = await self._reading.run(caller.sender, _read_all, items, read_one, caller)
         for origin, (number, example) in ignored.items():
             self._logged.ignore(origin, caller, "otlp", number, example)
         calls: list[Conversation | Unreadable] = []
-        lost: list[str] = []
+        lost: list[Refused] = []
         for read, key in reads:
             if isinstance(read, Half):
                 lost += await self._keep(read)
@@ -357,7 +368,7 @@ class Receiver:
                     self._joiner.end(self._family, key)
         return lost + await self._record(calls, caller)
 
-    async def _keep(self, half: Half) -> list[str]:
+    async def _keep(self, half: Half) -> list[Refused]:
         """Keep a half of a call; in the list why it is lost, if it is."""
         try:
             await self._joiner.keep(self._family, half)
@@ -366,42 +377,40 @@ class Receiver:
                 raise
             self._logged.count("otlp", "refused")
             self._intake.count(error)
-            return [_line(error)]
+            return [error.but()]
         return []
 
     async def _record_joined(
         self, call: Conversation | Unreadable, caller: Caller, name: str
     ) -> Recorded | Refused:
-        if isinstance(call, Unreadable) and call.reason in NOT_LOST:
-            self._logged.count("otlp", "ignored")
-            return Refused(id=call.id, reason="malformed", message=call.message)
         tenant = _tenant(caller)
         if isinstance(call, Conversation):
             kept = await self._reading.run(caller.sender, self._repeats.kept, [call], tenant)
             if not kept:
                 self._logged.count("otlp", "duplicate")
                 return Recorded(id=call.id, status="duplicate")
-        ended = await self._logged.record_acknowledged(call, caller, "otlp", name=name)
+        ended = await self._logged.record_or_decline(call, caller, "otlp", name=name)
         if isinstance(ended, Recorded) and isinstance(call, Conversation):
             self._repeats.recorded(call, tenant)
         return ended
 
-    async def _record(self, calls: Sequence[Conversation | Unreadable], caller: Caller) -> list[str]:
-        """Why some were rejected for good, one line each."""
+    async def _record(self, calls: Sequence[Conversation | Unreadable], caller: Caller) -> list[Refused]:
         tenant = _tenant(caller)
         whole = [call for call in calls if isinstance(call, Conversation)]
         kept = await self._reading.run(caller.sender, self._repeats.kept, whole, tenant)
         self._logged.count("otlp", "duplicate", len(whole) - len(kept))
-        lost = [one for one in calls if isinstance(one, Unreadable) and one.reason not in NOT_LOST]
-        self._logged.count("otlp", "ignored", len(calls) - len(whole) - len(lost))
-        ended = await self._logged.record_all([*kept, *lost], caller, "otlp")
-        for call, one in zip(kept, ended, strict=False):
+        ended = await self._logged.record_all(kept, caller, "otlp")
+        for call, one in zip(kept, ended, strict=True):
             if isinstance(one, Recorded):
                 self._repeats.recorded(call, tenant)
                 if call.trace_id and call.span_id:
                     self._joiner.end(self._family, _key(tenant, call.trace_id, call.span_id))
+        # Last, since another span of the same call may have been read.
+        unread = [one for one in calls if isinstance(one, Unreadable) and one.reason not in NOT_LOST]
+        ended += await self._logged.record_all(unread, caller, "otlp")
+        self._logged.count("otlp", "ignored", len(calls) - len(whole) - len(unread))
         # Another span of the same call, whose text differs a little, is no loss.
-        return [_line(one) for one in ended if isinstance(one, Refused) and one.reason != "conflict"]
+        return [one for one in ended if isinstance(one, Refused) and one.reason != "conflict"]
 
 
 def _is_half(call: Conversation) -> bool:
@@ -499,6 +508,7 @@ def _span(scope: Scope, span: Span) -> Conversation | Unreadable | None:
             at=seconds(span.end_time_unix_nano),
             events=[(event.name, attributes_of(event.attributes)) for event in span.events],
             scope=scope.name,
+            parent_id=span.parent_span_id.hex(),
         )
     except InputError as error:
         return Unreadable("unreadable", f"the span {span.name[:80]} {error}", origin=scope.origin)
@@ -524,8 +534,11 @@ def _log(scope: Scope, record: LogRecord) -> LogPart | Unreadable | None:
         return Unreadable("unreadable", f"the log record {name[:80]} {error}", origin=scope.origin)
 
 
-def _line(refused: Refused) -> str:
-    return one_line(": ".join(filter(None, (refused.id, refused.field, refused.message))))
+def _told_of(refused: Sequence[Refused]) -> tuple[int, str]:
+    """How many are not recorded at all, and why the first of them all is refused."""
+    first = next(iter(refused), None)
+    told = (first.id, first.field, first.message) if first is not None else ()
+    return sum(not one.kept for one in refused), one_line(": ".join(filter(None, told)))
 
 
 COMPRESSED = frozenset({"gzip", "deflate"})

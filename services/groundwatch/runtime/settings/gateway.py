@@ -124,11 +124,14 @@ class LoggedCallsSettings(Section):
     whole, and has at most 64 MiB, or half of `gateway.http.max_receiving` where that is more.
     `without_image` says what becomes of a call whose image the logging library left out: `decline` records it
     with every protocol declined, its reason that of the library; `record` judges what can be judged.
+    `judged_images` says which images an answer is about: those of the user's `last_turn`, and of all turns
+    where that has none; or those of `all`.
     Of a call whose messages are logged apart from its span, more is waited for until `join_wait` after the
     last part when it is whole, and until `join_timeout` after the first when it is not.
     """
 
     without_image: Literal["decline", "record"] = "decline"
+    judged_images: Literal["last_turn", "all"] = "last_turn"
     max_batch: AtLeastOne = 256 * 1024 * 1024
     join_wait: Positive = 10.0
     join_timeout: Positive = 600.0

@@ -239,6 +239,7 @@ def seen(response: ResponseRecorded) -> ResponseRecorded:
         recorded_at=0.0,
         unanswered=None,
         partition=0,
+        earlier=None,
     )
 
 

@@ -148,7 +148,7 @@ class Erased:
             return f"this response was erased, and {NOT_AGAIN}"
         if tombstone_name("tenant", response.tenant) in self._names:
             return f"tenant '{response.tenant}' was erased, and {NOT_AGAIN}"
-        if self.any_image(response.images):
+        if self.any_image(response.every_image):
             return f"it names an image that was erased, and {NOT_AGAIN}"
         return ""
 
