@@ -52,6 +52,11 @@ def home_of(key: str, partitions: int) -> int:
     return int(key[8:16], 16) % partitions if partitions > 1 else 0
 
 
+def home_key(key: str, partitions: int) -> str:
+    """The key of the same response where it belongs, of so many partitions."""
+    return in_partition(key, home_of(key, partitions))
+
+
 @lru_cache(maxsize=1_024)
 def fingerprint_of(*names: str) -> str:
     """Twelve hex digits over all of them."""

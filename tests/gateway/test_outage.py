@@ -100,7 +100,6 @@ async def test_a_gateway_stays_among_those_that_traffic_is_sent_to(gateway, serv
 
 
 async def test_of_what_was_sent_and_not_answered_the_truth_is_told(gateway, server, response):
-    # It is known by then how many partitions there are: else nothing would be sent.
     await sent(gateway, response(id="before"))
     with frozen(server.pid):
         told = (reply := await gateway.post(anonymous(response))).json()
@@ -126,18 +125,6 @@ async def test_many_are_answered_soon_and_each_with_the_truth(gateway, server, r
     for number, name in unsure.items():
         await sent(gateway, lines[number - 1] | {"id": name})
     assert await ids(gateway) == sorted(["before", *unsure.values()])
-
-
-async def test_many_are_refused_soon_where_nobody_says_how_many_partitions_there_are(
-    gateway, server, response
-):
-    lines = [response(id=f"r{number}") for number in range(150)]
-    body = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
-    with frozen(server.pid):
-        async with asyncio.timeout(8 * WAIT):
-            summary = (await gateway.post(body, bulk=True)).json()
-    assert (summary["accepted"], summary["refused"], summary["retry_from"]) == (0, 150, 1)
-    assert {error["reason"] for error in summary["errors"]} == {"unavailable"}
 
 
 async def test_many_are_refused_soon_while_nats_is_away_and_not_recorded_later(gateway, server, response):

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import itertools
 from pathlib import Path
-from random import Random
 
 import httpx
 import pytest
-from tests.partitions.conftest import all_judged, numbers, reported, scored, send, settings, try_once, until
+from tests.partitions.conftest import all_judged, numbers, reported, scored, send, settings, until
 
 from groundwatch.erasure.erasing import Eraser
 from groundwatch.erasure.finding import Stores, subject
@@ -24,7 +20,6 @@ from groundwatch.replay.exports import begin_file, export
 from groundwatch.replay.running import begin, delete, dry_run, work
 from groundwatch.replay.runs import changed
 from groundwatch.replay.spec import Spec
-from groundwatch.runtime.delivery import homes, provisioning
 from groundwatch.runtime.delivery.outcomes import read_outcomes
 from groundwatch.system.up import whole_system
 from groundwatch.topology import OUTCOMES, RESPONSES
@@ -48,29 +43,6 @@ async def test_every_partition_carries_its_responses_to_their_outcomes(tmp_path:
         assert found is not None and found["outcomes"] and not found["waiting"]
         assert found["response"].partition == 2
         await until(lambda: reported(client, len(names)))
-
-
-@pytest.mark.slow
-async def test_growing_loses_and_doubles_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(provisioning, "DRAIN", 1.0)
-    names = [f"r{number}" for number in range(30)]
-    async with (
-        whole_system(settings(1), tmp_path) as system,
-        httpx.AsyncClient(base_url=system.gateway_url) as client,
-    ):
-        assert {await send(client, name) for name in names} == {"recorded"}
-    new = [f"n{number}" for number in range(30)]
-    async with (
-        whole_system(settings(3), tmp_path) as system,
-        httpx.AsyncClient(base_url=system.gateway_url) as client,
-    ):
-        for name in new:
-            assert await send(client, name) == "recorded"
-            await asyncio.sleep(0.2)
-        assert {await send(client, name) for name in [*names, *new]} == {"duplicate"}
-        await until(lambda: all_judged(system, len(names) + len(new)))
-        assert all(await numbers(system, RESPONSES))
-        assert await scored(system) == sorted([*names, *new])
 
 
 @pytest.mark.slow
@@ -147,53 +119,3 @@ async def test_the_audit_balances_over_partitions_and_an_erasure_reaches_them(tm
         await work(system.bus, system.settings, run)
         of_run = await audit(js, "again", partitions=3)
         assert (of_run.recorded, of_run.scored, of_run.balanced) == (29, 29, True)
-
-
-@pytest.mark.slow
-async def test_what_is_sent_while_partitions_grow_is_recorded_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(provisioning, "DRAIN", 4.0)
-    monkeypatch.setattr(homes, "LOOK", 1.0)
-    random = Random(0)
-    told: dict[str, list[str]] = {}
-    async with contextlib.AsyncExitStack() as stack:
-        old = await stack.enter_async_context(whole_system(settings(1), tmp_path / "old"))
-        clients = [await stack.enter_async_context(httpx.AsyncClient(base_url=old.gateway_url))]
-        early = [f"early{number}" for number in range(20)]
-        assert {await send(clients[0], name) for name in early} == {"recorded"}
-
-        async def sending() -> None:
-            for number in itertools.count():
-                name = f"both{number}"
-                random.shuffle(clients)
-                told[name] = [await try_once(client, name) for client in clients]
-                await asyncio.sleep(0.05)
-
-        sender = asyncio.create_task(sending())
-        beside = settings(3)
-        beside = beside.model_copy(update={"nats": beside.nats.model_copy(update={"url": old.nats_url})})
-        new = await stack.enter_async_context(whole_system(beside, tmp_path / "new"))
-        second = await stack.enter_async_context(httpx.AsyncClient(base_url=new.gateway_url))
-        clients.append(second)
-        at = len(told) + 50
-
-        async def went_on() -> bool:
-            return len(told) > at
-
-        await until(went_on)
-        sender.cancel()
-        await asyncio.wait([sender])
-        # What was put off is recorded now.
-        assert ["503"] in told.values()
-        for name in [*early, *told]:
-            await send(second, name)
-        assert {await send(second, name) for name in [*early, *told]} == {"duplicate"}
-        await until(lambda: all_judged(new, len(early) + len(told)))
-        assert sum(await numbers(new, RESPONSES)) == len(early) + len(told)
-        assert await scored(new) == sorted([*early, *told])
-        assert all(await numbers(new, OUTCOMES))
-        # Each was taken by one of them; the other knew it, or put it off.
-        assert all(answers.count("recorded") <= 1 for answers in told.values())
-        ledger = await audit(new.bus.js, partitions=3, settle=60.0)
-        assert (ledger.responses, ledger.balanced) == (len(early) + len(told), True)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nats.js.api import StreamConfig
 
 from groundwatch.events import ResponseRecorded
-from groundwatch.keys import bare_key, home_of, in_partition, partition_of, response_key
-from groundwatch.runtime.delivery.homes import Partitions
+from groundwatch.keys import bare_key, in_partition, partition_of, response_key
 from groundwatch.runtime.delivery.outcomes import recorded, without_score
 from groundwatch.topology import CONSUMERS, STREAMS, parse_subject, subject_of
 from groundwatch.topology.partitions import (
@@ -75,24 +72,3 @@ def test_what_follows_from_a_response_keeps_its_partition(partition: int) -> Non
     assert outcome.key == response.key == response_key("default", "r", partition)
     name = stream_of("GW_RESPONSES", recorded(response).subject)
     assert partition_of_stream(name) == partition
-
-
-@given(keys, st.lists(st.integers(1, 63), min_size=1, max_size=4, unique=True).map(sorted))
-def test_a_key_is_looked_for_wherever_it_may_be(key: str, numbers: list[int]) -> None:
-    places = Partitions(tuple(numbers)).places(key)
-    assert places[0] == home_of(key, numbers[-1])
-    assert set(places) == {home_of(key, number) for number in numbers}
-
-
-@pytest.mark.parametrize(
-    ("text", "partitions"),
-    [
-        ("", Partitions()),
-        ("4", Partitions((4,))),
-        ("1,3", Partitions((1, 3))),
-        ("1,3>8", Partitions((1, 3), announced=8)),
-    ],
-)
-def test_the_numbers_are_read_as_they_were_written(text: str, partitions: Partitions) -> None:
-    metadata = {"groundwatch-partitions": text} if text else None
-    assert Partitions.of(StreamConfig(metadata=metadata)) == partitions

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import os
-import signal
 from pathlib import Path
 from random import Random
 
 import pytest
-from tests.partitions.conftest import provisioned, provisioned_server
+from tests.partitions.conftest import provisioned
 
 from groundwatch.erasure.finding import Stores
 from groundwatch.erasure.retention import enforce
-from groundwatch.errors import ProvisionRefused, Unavailable
+from groundwatch.errors import ProvisionRefused
 from groundwatch.events import OutcomeKind, ResponseRecorded
-from groundwatch.keys import home_of, response_key
 from groundwatch.ledger.ledger import audit
-from groundwatch.runtime.delivery import homes, provisioning
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.history import History, JoinedHistory, last_before
-from groundwatch.runtime.delivery.homes import Partitions
 from groundwatch.runtime.delivery.outcomes import outgoing, recorded, without_score
-from groundwatch.runtime.delivery.provisioning import provision
+from groundwatch.runtime.delivery.provisioning import partitions_there, provision
 from groundwatch.runtime.delivery.streams import position_of
 from groundwatch.runtime.settings import RetentionSettings
 from groundwatch.topology import OUTCOMES, RESPONSES, run_subjects, subject_of
@@ -104,91 +98,21 @@ async def test_histories_of_all_partitions_of_one_and_of_a_stretch(tmp_path: Pat
             assert [read.subject async for read in few] == wanted
 
 
-async def announced(bus: Bus) -> Partitions:
-    return Partitions.of((await bus.js.stream_info(RESPONSES)).config)
-
-
-async def test_partitions_only_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(provisioning, "DRAIN", 0.0)
+async def test_the_number_of_partitions_stays_once_anything_is_recorded(tmp_path: Path) -> None:
     async with provisioned(tmp_path, 2) as bus:
         js = bus.js
-        with pytest.raises(ProvisionRefused, match="would shrink from 2 to 1"):
-            await provision(js, partitions=1)
         assert {one.change for one in await provision(js, partitions=2)} == {"unchanged"}
+        # Nobody has recorded anything yet.
         new = {one.name for one in await provision(js, partitions=3) if one.change == "created"}
         assert "GW_RESPONSES_2" in new and "scoring-p2" in new
-        assert {one.change for one in await provision(js, partitions=3)} == {"unchanged"}
-        assert await announced(bus) == Partitions((2, 3))
-
-
-async def test_nobody_records_while_partitions_grow_nor_for_ever_when_that_is_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(homes, "LOOK", 0.0)
-    async with provisioned(tmp_path, 2) as bus:
-        where = homes.Homes(bus)
-        assert await where.partition("0" * 32) == 0
-        growing = asyncio.create_task(provision(bus.js, partitions=3))
-        async with asyncio.timeout(60):
-            while (await announced(bus)).announced != 3:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-        with pytest.raises(Unavailable, match="made for 3 partitions: send it again"):
-            await where.partition("0" * 32)
-        growing.cancel()
-        await asyncio.wait([growing])
-        assert await announced(bus) == Partitions((2,))
-        assert await where.partition("0" * 32) == 0
-        # One that was killed has left its announcement.
-        await Partitions((2,), announced=3).write(bus.js)
-        await provision(bus.js, partitions=2)
-        assert await announced(bus) == Partitions((2,))
-
-
-async def test_all_who_ask_while_nats_stands_still_share_one_question_and_its_failure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = 0
-
-    async def look(bus: Bus) -> Partitions:
-        nonlocal asked
-        asked += 1
-        return await of_stream(bus)
-
-    of_stream = homes._look
-    monkeypatch.setattr(homes, "_look", look)
-    monkeypatch.setattr(homes, "LOOK", 60.0)
-    async with provisioned_server(tmp_path, 1) as (bus, server):
-        where = homes.Homes(bus)
-        assert server.pid is not None
-        os.kill(server.pid, signal.SIGSTOP)
-        try:
-            said = await asyncio.gather(
-                *(where.partition(f"{number:032x}") for number in range(20)), return_exceptions=True
-            )
-        finally:
-            os.kill(server.pid, signal.SIGCONT)
-        assert [type(one) for one in said] == [Unavailable] * 20
-        assert asked == 1
-        # A failure is nobody's answer for long: the next one asks again, and those after it do not.
-        assert [await where.partition("0" * 32) for _ in range(3)] == [0] * 3
-        assert asked == 2
-
-
-async def test_a_gateway_that_knows_of_fewer_takes_what_belongs_into_those(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(provisioning, "DRAIN", 0.0)
-    async with provisioned(tmp_path, 1) as bus:
-        where = homes.Homes(bus)
-        await provision(bus.js, partitions=3)
-        keys = [response_key("default", f"r{number}") for number in range(30)]
-        assert {home_of(key, 3) for key in keys} == {0, 1, 2}
-        for key in keys:
-            if home_of(key, 3):
-                with pytest.raises(Unavailable, match=r"set nats.partitions = 3 and start it again"):
-                    await where.partition(key)
-            else:
-                assert await where.partition(key) == 0
+        assert await partitions_there(js) == 3
+        await provision(js, partitions=2)
+        assert await partitions_there(js) == 2
+        await record(bus, Random(3), 10)
+        for other in (1, 3):
+            with pytest.raises(ProvisionRefused, match=f"2 partitions .* nats.partitions is {other}"):
+                await provision(js, partitions=other)
+        assert {one.change for one in await provision(js, partitions=2)} == {"unchanged"}
 
 
 async def test_retention_reaches_every_partition_and_the_audit_knows_it(tmp_path: Path) -> None:

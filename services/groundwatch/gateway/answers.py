@@ -20,12 +20,11 @@ from groundwatch.events import (
     ResponseRecorded,
     ResponseScored,
 )
-from groundwatch.keys import in_partition, response_key
+from groundwatch.keys import home_key, response_key
 from groundwatch.protocols.base import Stage
 from groundwatch.reporting.answers import MOST, AnswerQuery, Found, Hit, Rank, write_cursor
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.history import merged
-from groundwatch.runtime.delivery.homes import places_of
 from groundwatch.runtime.delivery.streams import FAULTS, Batch, Read, last_message, position_of
 from groundwatch.runtime.services.tasks import SupervisedTask
 from groundwatch.runtime.stores.tombstones import Erased
@@ -337,12 +336,10 @@ async def find_answer(
     key = response_key(tenant, name)
     if search.is_erased(key, tenant):
         return ErasedAnswer()
-    hits, places = await asyncio.gather(
-        _hits(search, AnswerQuery(id=name, tenant=tenant)), places_of(bus, key)
-    )
+    hits = await _hits(search, AnswerQuery(id=name, tenant=tenant))
     runs = sorted({hit.run for hit in hits}, key=lambda name: (name != LIVE, name))
     wanted = run or (runs[0] if runs else LIVE)
-    keys = list(dict.fromkeys([*(hit.key for hit in hits), *(in_partition(key, one) for one in places)]))
+    keys = list(dict.fromkeys([*(hit.key for hit in hits), home_key(key, bus.partitions)]))
     own = [hit for hit in hits if hit.run == wanted]
     events = await _hot(bus, wanted, keys, [hit.protocol for hit in own])
     response = _decoded(_RECORDED, events, RESPONSES)

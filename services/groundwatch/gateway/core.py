@@ -28,12 +28,11 @@ from groundwatch.gateway.live.gauges import NatsMonitor, StreamGauges
 from groundwatch.gateway.live.live import Live
 from groundwatch.gateway.refusals import Recorded, Refused, bounded
 from groundwatch.gateway.replays import Replays
-from groundwatch.keys import response_key
+from groundwatch.keys import home_key, response_key
 from groundwatch.reviews.corrected import Corrections
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.homes import event_of
 from groundwatch.runtime.delivery.outcomes import limits
-from groundwatch.runtime.delivery.streams import FAULTS
+from groundwatch.runtime.delivery.streams import FAULTS, Read
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.stores.images import ImageStore
 from groundwatch.runtime.stores.losses import (
@@ -218,7 +217,7 @@ class GatewayCore:
         response = ResponseRecorded(id=name, tenant=tenant, model="", answer="")
         if self.erased.why(response) or self.known.is_same(RESPONSES, response.key, "") is not None:
             return True
-        if await event_of(self.bus, RESPONSES, response.key, "recorded") is not None:
+        if await _recorded(self.bus, response.key) is not None:
             return True
         if self.intake.is_unsure(response.key):
             raise TransientError(f"not known yet whether '{name[:64]}' is recorded: report it again")
@@ -233,13 +232,18 @@ class GatewayCore:
         return await with_uploaded(call, self.intake.fetcher, sender, self.settings.intake.max_line)
 
 
+async def _recorded(bus: Bus, key: str) -> Read | None:
+    """A response of live traffic, hot or cold. Raises `TransientError`."""
+    return await bus.last_event(RESPONSES, subject_of("recorded", LIVE, home_key(key, bus.partitions)))
+
+
 async def look_up(bus: Bus, tenant: str, response_id: str) -> dict[str, Any] | None:
     """`response`, its `outcomes` by protocol and the protocols still `waiting`; None if not recorded.
 
     Raises `TransientError` when the streams cannot be read, or not in time.
     """
     async with bounded():
-        read = await event_of(bus, RESPONSES, response_key(tenant, response_id), "recorded")
+        read = await _recorded(bus, response_key(tenant, response_id))
         if read is None:
             return None
         response = _RECORDED.decode(read.data)

@@ -102,7 +102,6 @@ class GatewayService:
         receiver, cloud_events = Receiver(core, joiner), CloudEventRoutes(core, joiner)
         await self._run(core.erased)
         await self._run(core.known)
-        self._parts.append(core.intake.homes)
         if settings.grpc_port >= 0:
             # Imported only when wanted: it is a large library.
             from groundwatch.gateway.grpc.server import GrpcServer

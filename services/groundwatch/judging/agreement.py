@@ -11,14 +11,13 @@ from groundwatch.errors import UsageError, told_to_user
 from groundwatch.events import LIVE, Decision, ResponseRecorded, ResponseScored
 from groundwatch.extraction.engines.base import ExtractionEngine
 from groundwatch.judging.files import ImageFolder, no_images
-from groundwatch.keys import in_partition, response_key
+from groundwatch.keys import home_key, response_key
 from groundwatch.protocols.base import Stage
 from groundwatch.protocols.method import Progress
 from groundwatch.protocols.people import PersonsVerdict, VerdictAgreement, decision_on, verdict_agreement
 from groundwatch.protocols.published import Place
 from groundwatch.replay.pipeline import Pipeline
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.homes import places_of
 from groundwatch.runtime.settings import Settings
 from groundwatch.topology import OUTCOMES, is_token, subject_of
 
@@ -61,11 +60,8 @@ async def compare_verdicts(
 async def _judged(bus: Bus, place: Place, verdict: PersonsVerdict) -> Decision:
     if not is_token(verdict.protocol):
         raise place.wrong(f"no protocol '{verdict.protocol}'")
-    bare = response_key(verdict.tenant, verdict.id)
-    keys = [in_partition(bare, one) for one in await places_of(bus, bare)]
-    subjects = [subject_of("outcome", LIVE, verdict.protocol, key) for key in keys]
-    found = await bus.history.last_of_each(OUTCOMES, subjects)
-    message = next(filter(None, found), None)
+    key = home_key(response_key(verdict.tenant, verdict.id), bus.partitions)
+    message = await bus.history.last(OUTCOMES, subject_of("outcome", LIVE, verdict.protocol, key))
     if message is None:
         what = f"no outcome of {verdict.protocol} for response '{verdict.id}' of tenant '{verdict.tenant}'"
         raise place.wrong(what)

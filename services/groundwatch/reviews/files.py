@@ -24,12 +24,11 @@ from groundwatch.events import (
     ResponseRecorded,
     ResponseScored,
 )
-from groundwatch.keys import response_key
+from groundwatch.keys import home_key, response_key
 from groundwatch.protocols.people import PEOPLE, PersonsVerdict
 from groundwatch.reviews.opinions import check_opinion, opinion_on
 from groundwatch.reviews.queues import JUDGE, Items, Queues, QueueSpec, check_reviewer
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.homes import event_of
 from groundwatch.runtime.delivery.streams import decoded
 from groundwatch.topology import OUTCOMES, RESPONSES, is_token, subject_of
 
@@ -234,8 +233,8 @@ async def _opinion(
         judge = said.judge if isinstance(said, OpinionGiven) else None
         if said.reviewer.startswith(JUDGE) != (judge is not None):
             raise InputError(f"'{JUDGE}' begins the names of judges, and of nobody else")
-        key = response_key(said.tenant, said.id)
-        found = await event_of(bus, OUTCOMES, key, "outcome", said.protocol)
+        key = home_key(response_key(said.tenant, said.id), bus.partitions)
+        found = await bus.last_event(OUTCOMES, subject_of("outcome", LIVE, said.protocol, key))
         outcome = decoded(_OUTCOME, found) if found is not None else None
         if outcome is None:
             raise InputError(f"response '{said.id[:256]}' of '{said.tenant[:64]}' has no outcome")

@@ -14,7 +14,7 @@ from groundwatch.archive.images import archived_images
 from groundwatch.archive.place import installed
 from groundwatch.errors import TransientError, UsageError
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.provisioning import missing
+from groundwatch.runtime.delivery.provisioning import missing, partitions_there
 from groundwatch.runtime.services.run import observed, running, until_told_to_stop
 from groundwatch.runtime.services.service import Service
 from groundwatch.runtime.services.tasks import first_of
@@ -23,6 +23,7 @@ from groundwatch.runtime.settings.reading import with_second_judge
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.runtime.telemetry.server import telemetry_server
+from groundwatch.topology import GATEWAY
 
 if TYPE_CHECKING:
     from groundwatch.gateway.answers import Index
@@ -133,11 +134,17 @@ async def _check_provisioned(stage: str, bus: Bus) -> None:
     try:
         async with bus.unless_refused():
             absent = await missing(bus.js, stage, bus.partitions)
+            # Who records must do so where all others look.
+            there = await partitions_there(bus.js) if stage == GATEWAY else 0
     except (nats.errors.Error, TimeoutError) as error:
         raise UsageError(f"NATS does not tell what is provisioned ({error!r}): is JetStream on?") from error
     if absent:
         raise UsageError(
             f"not provisioned ({', '.join(absent)} missing): run groundwatch admin provision first"
+        )
+    if there not in (0, bus.partitions):
+        raise UsageError(
+            f"the streams were made for {there} partitions, and not for {bus.partitions}: set nats.partitions"
         )
 
 

@@ -33,11 +33,10 @@ from groundwatch.gateway.intake.senders import Senders
 from groundwatch.gateway.intake.submissions import Attachments, Submission
 from groundwatch.gateway.intake.submissions import Stored as Images
 from groundwatch.gateway.refusals import Reason, Recorded, Refused, bounded
-from groundwatch.keys import bare_key, in_partition
+from groundwatch.keys import bare_key, home_key, home_of
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import Stage
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, Receipt, Stored
-from groundwatch.runtime.delivery.homes import Homes
 from groundwatch.runtime.delivery.outcomes import digest_of, recorded
 from groundwatch.runtime.delivery.streams import FAULTS
 from groundwatch.runtime.settings.gateway import GatewaySettings
@@ -96,7 +95,6 @@ class Intake:
         self._budgets = budgets
         self._erased = erased
         self._known = known
-        self.homes = Homes(bus)
         self.fetcher = Fetcher(settings.fetch, metrics)
         self._unsure: dict[str, float] = {}
         self.left_out = LeftOut(settings.logged_calls, metrics)
@@ -145,7 +143,7 @@ class Intake:
         response, digest = asked.response, digest_of(asked)
         try:
             async with bounded():
-                partition = await self.homes.partition(response.key)
+                partition = home_of(response.key, self._bus.partitions)
                 response = msgspec.structs.replace(response, partition=partition)
                 key = response.key
                 outgoing = Outgoing(
@@ -209,7 +207,7 @@ class Intake:
         """Raises `Refused` for an id that is taken, as the index or the stream knows it, `TransientError`."""
         same = self._known.is_same(stream, response.key, digest)
         if same is None:
-            key = in_partition(response.key, await self.homes.partition(response.key))
+            key = home_key(response.key, self._bus.partitions)
             place = ("recorded", LIVE) if stream == RESPONSES else ("asked", LIVE, Stage.CAPTIONING.value)
             headers = await self._bus.headers_of(stream, subject_of(*place, key))
             same = headers is None or headers.get(HEADER_DIGEST) == digest
@@ -236,11 +234,6 @@ class Intake:
         if (same := self._known.is_same(RESPONSES, key, digest)) is not None:
             return _repeated(response, same)
         budgets = self._budgets if self._budgets.states and not declined else None
-        try:
-            async with bounded():
-                partition = await self.homes.partition(key)
-        except TransientError as error:
-            raise _unavailable(response.id, error) from error
         now = self._budgets.clock()
         if declined:
             decided = Decided(declined=dict.fromkeys(protocols, declined))
@@ -252,7 +245,7 @@ class Intake:
             declined=decided.declined,
             drawn=decided.drawn,
             recorded_at=now,
-            partition=partition,
+            partition=home_of(key, self._bus.partitions),
         )
         outgoing, span = self._bus.begin_trace(recorded(event, digest), "gateway record")
         return Ready(

@@ -1,6 +1,7 @@
 """Creating streams and consumers as `topology` declares them, and changing them without losing data."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -23,11 +24,11 @@ from nats.js.api import (
 )
 
 from groundwatch.errors import ProvisionRefused
-from groundwatch.runtime.delivery.homes import DRAIN, Partitions
 from groundwatch.runtime.delivery.streams import label, own_metadata, position_of
 from groundwatch.runtime.settings import CacheSettings
 from groundwatch.topology import (
     ARCHIVED,
+    ASKED,
     BUCKETS,
     COPIED,
     RESPONSES,
@@ -40,6 +41,9 @@ from groundwatch.topology.partitions import consumers, kind_of, streams, streams
 from groundwatch.topology.rights import streams_of
 
 CACHE = CacheSettings()
+
+PARTITIONS = "groundwatch-partitions"
+"""Metadata of the stream of responses: how many partitions there are."""
 
 NO_ROOM = (10023, 10047)
 """What a server says whose store, or disk, is smaller than the limits of its streams together."""
@@ -73,13 +77,18 @@ async def provision(
     """Make the server hold what `topology` declares. Safe to repeat and while services work.
 
     With an archive (`archived`) streams that it keeps drop nothing for its age: what is archived leaves them.
-    For more partitions than before gateways take nothing for `DRAIN` seconds. `held` says of stages how many
-    messages their processes may hold together, in each partition, where that is not as declared.
+    The number of `partitions` stays once anything is recorded. `held` says of stages how many messages their
+    processes may hold together, in each partition, where that is not as declared.
 
     Everything is checked before anything is changed. Raises `ProvisionRefused` when a change would drop
     recorded events or skip waiting ones.
     """
-    before = await _partitions(js, partitions)
+    there = await partitions_there(js)
+    if there not in (0, partitions) and await _is_recorded(js, there):
+        raise ProvisionRefused(
+            f"there are {there} partitions with what is recorded, and nats.partitions is {partitions}: their "
+            "number is chosen before anything is recorded"
+        )
     existing = {}
     wanted_streams = [
         msgspec.structs.replace(spec, max_age=0.0) if archived and kind_of(spec.name) in ARCHIVED else spec
@@ -103,56 +112,37 @@ async def provision(
             await _put_consumer(js, msgspec.structs.replace(consumer, max_ack_pending=most), replicas)
         )
     done += [await _put_bucket(js, spec, replicas, cache) for spec in BUCKETS]
-    if before is None:
-        await Partitions((partitions,)).write(js)
-    elif partitions > before.last:
-        await _grow(js, before, partitions)
-    elif before.announced:
-        await Partitions(before.numbers).write(js)
+    if there != partitions:
+        config = (await js.stream_info(RESPONSES)).config
+        metadata = own_metadata(config) | {PARTITIONS: str(partitions)}
+        await js.update_stream(config.evolve(metadata=metadata))
     return done
 
 
-async def _grow(js: JetStreamContext, before: Partitions, partitions: int) -> None:
-    """Record in so many partitions, whose streams are there, once what gateways have taken is recorded."""
-    await Partitions(before.numbers, partitions).write(js)
-    try:
-        await asyncio.sleep(DRAIN)
-    except BaseException:
-        await Partitions(before.numbers).write(js)
-        raise
-    await Partitions((*before.numbers, partitions)).write(js)
-
-
-async def _partitions(js: JetStreamContext, partitions: int) -> Partitions | None:
-    """The numbers of partitions that there are; None where nothing is recorded yet.
-
-    Raises `ProvisionRefused` for fewer.
-    """
+async def partitions_there(js: JetStreamContext) -> int:
+    """How many partitions the streams were made for; 0 where there are none."""
     found = await _config(js.stream_info(RESPONSES))
-    if found is None:
-        return None
-    there = Partitions.of(found)
-    if partitions < there.last:
-        raise ProvisionRefused(
-            f"nats.partitions would shrink from {there.last} to {partitions}, and what is in the others "
-            "would be read no more: partitions can grow only"
-        )
-    return there
+    return int((found.metadata or {}).get(PARTITIONS, "1")) if found is not None else 0
+
+
+async def _is_recorded(js: JetStreamContext, partitions: int) -> bool:
+    """Whether anything was ever recorded, or asked."""
+    for name in [name for kind in (RESPONSES, ASKED) for name in streams_of_kind(kind, partitions)]:
+        with contextlib.suppress(nats.js.errors.NotFoundError):
+            if (await js.stream_info(name)).state.last_seq:
+                return True
+    return False
 
 
 async def bind_receiver(js: JetStreamContext, specs: Sequence[ConsumerSpec], replicas: int) -> None:
-    """Make the consumers of a receiver, by partition: one that is new begins with what comes from now on.
-
-    One that is there goes on where it was, whatever waits for it by then; a partition that came since is its
-    own from the beginning. The first partition's tells that it is there, and is made last.
-    """
-    known = await _config(js.consumer_info(specs[0].stream, specs[0].name)) is not None
-    for spec in reversed(specs):
+    """Make the consumers of a receiver, by partition: one that is new begins with what comes from now on. One
+    that is there goes on where it was, whatever waits for it by then."""
+    for spec in specs:
         if await _config(js.consumer_info(spec.stream, spec.name)) is not None:
             continue
         config = consumer_config(spec, replicas).evolve(
             name=spec.name,
-            deliver_policy=DeliverPolicy.ALL if known else DeliverPolicy.NEW,
+            deliver_policy=DeliverPolicy.NEW,
             filter_subjects=None,
             filter_subject=spec.filters[0],
         )

@@ -40,8 +40,8 @@ class NatsSettings(Section):
     """How to reach NATS. Empty `url` under `groundwatch up` means: start our own server.
 
     Timeouts in seconds. `replicas` counts copies of each stream in a cluster. `partitions` is how many
-    streams there are of each kind of event; it can grow. `monitor_url` are the servers' monitoring ports,
-    with commas between, at which gateways look.
+    streams there are of each kind of event: it stays once anything is recorded. `monitor_url` are the
+    servers' monitoring ports, with commas between, at which gateways look.
     """
 
     url: str = ""
