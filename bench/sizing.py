@@ -95,7 +95,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def id_bytes(self) -> float:
-        """Of the index of ids, where there is an archive."""
+        """Of the ids that a gateway knows, where there is an archive."""
         return self.rate * DAY * self.repeat_days * ENTRY_BYTES
 
     @property
@@ -134,7 +134,7 @@ def _server(load: Load) -> tuple[float, float, float]:
         always + held * RESIDENT_BYTES,
         always + held * PEAK_BYTES,
         # Images are in one stream, whatever the partitions.
-        bounded + load.cache_bytes + load.id_bytes + held * STREAM_BYTES + load.responses * load.image_bytes,
+        bounded + load.cache_bytes + held * STREAM_BYTES + load.responses * load.image_bytes,
     )
 
 

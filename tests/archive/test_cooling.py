@@ -206,7 +206,6 @@ async def test_only_what_is_archived_and_old_goes(bus):
 @pytest.mark.usefixtures("clean_streams")
 async def test_the_service_archives_first_and_cools_then(bus, tmp_path, monkeypatch):
     monkeypatch.setattr("groundwatch.archive.cooling.COOL_SECONDS", 0.1)
-    monkeypatch.setattr("groundwatch.archive.repeats.ROUND_SECONDS", 0.1)
     monkeypatch.setattr("groundwatch.runtime.stores.repeats.HOLD_SECONDS", 0.0)
     url = str(tmp_path / "archive")
     settings = Settings(archive=ArchiveSettings(url=url, flush_seconds=0.1, hot_days=1e-9))

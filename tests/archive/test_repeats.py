@@ -1,248 +1,134 @@
-"""The index of ids: its arithmetic, and how it is written to a real NATS server."""
+"""Ids that the archive has: their arithmetic, how they are read from a real table, and when what has them may
+leave its stream."""
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.backup import back_up, restore
+from tests.support.cooling import write
 
-from groundwatch.archive import repeats as writing
-from groundwatch.archive.repeats import IdIndex, due
+from groundwatch.archive import cooling
+from groundwatch.archive.cold import ColdEvents
+from groundwatch.archive.cooling import Settled
+from groundwatch.errors import TransientError
 from groundwatch.events import ResponseRecorded
-from groundwatch.gateway.intake.known_ids import KnownIds
 from groundwatch.keys import response_key
-from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.outcomes import recorded
-from groundwatch.runtime.delivery.streams import label, position_of
-from groundwatch.runtime.local.servers import NatsServer
-from groundwatch.runtime.settings import ArchiveSettings, Settings
+from groundwatch.runtime.delivery.streams import Position, Read
+from groundwatch.runtime.settings import ArchiveSettings
 from groundwatch.runtime.stores import repeats
-from groundwatch.runtime.stores.repeats import Part, PartName, digest_in, entry_of, packed
-from groundwatch.runtime.telemetry.metrics import Metrics
-from groundwatch.topology import HEADER_DIGEST, RESPONSES, subject_of
+from groundwatch.runtime.stores.repeats import Ids, entry_of
+from groundwatch.topology import ASKED, DAY, HEADER_DIGEST, RESPONSES, subject_of
+
+CREATED = 1_772_000_000_000_000
+BEGAN = 1_772_323_200.0
+"""2026-03-01, midnight UTC."""
 
 # Few enough values that keys are equal in one half, and in the bits that an entry leaves out.
 HALVES = st.sampled_from(["0" * 16, "0" * 15 + "1", "f" * 16])
 KEYS = st.builds(lambda high, rest: high + rest, HALVES, HALVES)
-DIGESTS = st.sampled_from(["", "0" * 32, "f" * 32, "00000001" + "0" * 24])
+DIGESTS = st.sampled_from(["", "0" * 32, "f" * 32, "00000001" + "0" * 24, "not hex", "0x11111111"])
 
 
-@given(entries=st.lists(st.tuples(KEYS, DIGESTS)), gone=st.lists(KEYS, max_size=3), asked=KEYS)
-def test_a_part_knows_what_was_put_in_and_nothing_else(entries, gone, asked):
-    part = Part(packed(sorted(entry_of(*one) for one in entries)))
-    assert len(part) == len({entry_of(*one) for one in entries})
-    same = {int(digest[:8] or "0", 16) for key, digest in entries if key[:24] == asked[:24]}
-    assert set(part.digests(*entry_of(asked, ""))) == same
-    rest = part.without(entry_of(key, "") for key in gone)
-    kept = [one for one in entries if one[0][:24] not in {key[:24] for key in gone}]
-    assert (rest is None) == (len(kept) == len(entries))
-    assert list(Part(rest) if rest is not None else part) == sorted({entry_of(*one) for one in kept})
+def read(sequence: int, key: str, digest: str = "", *, time: float = BEGAN, **more: object) -> Read:
+    headers = {"Other": "1"} | ({HEADER_DIGEST: digest} if digest else {})
+    fields = {"subject": f"gw.recorded.live.{key}", "data": b"{}", "headers": headers, "sequence": sequence}
+    return Read(**(fields | {"time": time} | more))
 
 
-@given(
-    sizes=st.lists(st.tuples(st.integers(1, 3), st.integers(0, writing.MOST_ENTRIES)), max_size=60),
-)
-def test_parts_become_few_and_none_too_large(sizes):
-    numbers = itertools.count()
-
-    def name(day: str, entries: int) -> PartName:
-        return PartName(
-            stream="S", created=1, day=day, last=next(numbers), entries=entries, nuid=str(next(numbers))
-        )
-
-    names = [name(f"2026-01-0{day}", entries) for day, entries in sizes]
-    while several := due(names):
-        assert len(several) > 1 and len({one.day for one in several}) == 1
-        merged = name(several[0].day, sum(one.entries for one in several))
-        assert merged.entries <= writing.MOST_ENTRIES
-        names = [one for one in names if one not in several] + [merged]
-    newest = max((one.day for one in names), default="")
-    for day in {one.day for one in names}:
-        small = [one for one in names if one.day == day and one.entries <= writing.MOST_ENTRIES // 2]
-        assert len(small) <= (1 if day < newest else 5 * (writing.MERGE - 1))
+def position(created: int = CREATED, *, last: int = 100, labelled: bool = True) -> Position:
+    return Position(created=created, first=1, last=last, made=created, labelled=labelled)
 
 
-@pytest.mark.parametrize("given", ["", "not hex", "0x11111111", " 1111111"])
-def test_a_digest_that_is_none_of_ours_is_none(given):
-    assert digest_in({HEADER_DIGEST: given}) == "" == digest_in({})
+async def ids_of(past: ColdEvents, stream: str = RESPONSES, until: int = 100, **at: object) -> list[Ids]:
+    where = position(**at)
+    files = await past.id_files({stream: where})
+    assert files is not None
+    return [Ids(await past.read_ids(stream, where.created, one, until)) for one in files[stream]]
 
 
-@pytest.fixture(autouse=True)
-def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repeats, "HOLD_SECONDS", 0.0)
+def known(several: list[Ids], key: str) -> set[int]:
+    return {digest for ids in several for digest in ids.digests(*entry_of(key, ""))}
 
 
-async def record(bus: Bus, *names: str) -> None:
-    for name in names:
-        await bus.create(recorded(ResponseRecorded(id=name, model="m", answer="a")))
+@given(entries=st.lists(st.tuples(KEYS, DIGESTS), min_size=1, max_size=8), asked=KEYS)
+async def test_a_file_of_the_archive_knows_what_is_in_it_and_nothing_else(tmp_path_factory, entries, asked):
+    url = str(tmp_path_factory.mktemp("archive"))
+    write(url, RESPONSES, CREATED, [read(at, *one) for at, one in enumerate(entries, 1)])
+    (ids,) = await ids_of(ColdEvents(ArchiveSettings(url=url)))
+    assert len(ids) == len(entries)
+    same = {
+        int(digest[:8], 16) if set(digest[:8]) <= set("0123456789abcdef") and digest else 0
+        for key, digest in entries
+        if key[:24] == asked[:24]
+    }
+    assert known([ids], asked) == same
 
 
-async def known(bus: Bus, *names: str) -> list[bool]:
-    """Which of these ids a gateway that starts now knows."""
-    ids = KnownIds(bus, Metrics())
-    await ids.start()
-    assert not ids.problem
-    await ids.stop()
-    return [ids.is_same(RESPONSES, response_key("default", name), "") is not None for name in names]
+async def test_only_live_traffic_of_this_very_stream_is_known(tmp_path: Path) -> None:
+    past = ColdEvents(ArchiveSettings(url=str(tmp_path)))
+    one, other, chain = (response_key("default", name) for name in ("one", "other", "chain"))
+    reads = [
+        read(1, one),
+        read(2, other, subject=subject_of("recorded", "again", other)),
+        read(3, other, subject="gw.recorded.live.no-key"),
+        read(4, f"{chain}-p2"),
+    ]
+    write(str(tmp_path), RESPONSES, CREATED, reads)
+    found = await ids_of(past)
+    assert known(found, one) == {0} and known(found, chain) == {0} and not known(found, other)
+    # Up to where it is still what was archived of it.
+    assert not known(await ids_of(past, until=3), chain)
+    asked = [
+        read(1, one, subject=subject_of("asked", "live", "captioning", one)),
+        read(2, chain, subject=subject_of("chain", "live", "captioning", "genception", chain, "1")),
+    ]
+    write(str(tmp_path), ASKED, CREATED, asked)
+    questions = await ids_of(past, ASKED)
+    assert known(questions, one) == {0} and not known(questions, chain)
+    # Of a stream that was made anew nothing is a repeat; of one that nobody knows yet, nobody can tell.
+    assert await ids_of(past, created=CREATED + 1) == []
+    with pytest.raises(TransientError, match="nothing says that it is the present one"):
+        await ids_of(past, created=CREATED + 1, labelled=False)
+    assert await ids_of(past, created=CREATED + 1, labelled=False, last=0) == []
 
 
-async def parts(bus: Bus) -> list[PartName]:
-    return sorted(await repeats.parts(bus.js), key=lambda name: name.last)
+async def test_the_days_that_are_known_are_counted_from_the_last_one(tmp_path: Path) -> None:
+    for number, day in enumerate((0, 1, 3), 1):
+        write(str(tmp_path), RESPONSES, CREATED, [read(number, str(number) * 32, time=BEGAN + day * DAY)])
+    found = await ids_of(ColdEvents(ArchiveSettings(url=str(tmp_path), repeat_days=2)))
+    assert [bool(known(found, str(number) * 32)) for number in (1, 2, 3)] == [False, True, True]
 
 
-def indexing(bus: Bus, **archive: object) -> IdIndex:
-    return IdIndex(Settings(archive=ArchiveSettings(**archive)), bus, Metrics())
+async def test_an_archive_that_lies_elsewhere_has_no_ids(tmp_path: Path) -> None:
+    past = ColdEvents(ArchiveSettings(url=str(tmp_path / "not" / "here")))
+    assert await past.id_files({RESPONSES: position()}) is None
 
 
-@pytest.mark.usefixtures("clean_streams")
-async def test_what_comes_bit_by_bit_is_merged_and_nothing_is_lost(bus):
-    names = [f"r{number}" for number in range(20)]
-    for name in names:
-        await record(bus, name)
-        # Each time another process, which knows only what is in the bucket.
-        await indexing(bus).round()
-    assert len(await parts(bus)) <= writing.MERGE
-    assert sum(name.entries for name in await parts(bus)) == 20
-    assert await known(bus, *names, "other") == [True] * 20 + [False]
-    assert await repeats.orphans(bus.js) == set()
-    # The object store's other clients can read it.
-    store = await bus.js.object_store(repeats.REPEATS_BUCKET)
-    for name in await parts(bus):
-        assert len((await store.get(name.text)).data or b"") == name.entries * repeats.ENTRY_BYTES
+def test_the_digest_of_a_recorded_response_is_what_is_known_of_it() -> None:
+    event = recorded(ResponseRecorded(id="a", model="m", answer="a"))
+    assert msgspec.json.decode(event.payload)["id"] == "a"
+    assert len(event.headers[HEADER_DIGEST]) == 32
 
 
-@pytest.mark.usefixtures("clean_streams")
-async def test_days_lie_apart_and_the_oldest_go(bus, monkeypatch):
-    today = {"day": ""}
-    monkeypatch.setattr(repeats, "day_of", lambda time: today["day"])
-    for day, name in [("2026-01-01", "a"), ("2026-01-02", "b"), ("2026-01-04", "c")]:
-        today["day"] = day
-        await record(bus, name)
-        await indexing(bus, repeat_days=2).round()
-    assert [name.day for name in await parts(bus)] == ["2026-01-02", "2026-01-04"]
-    assert await known(bus, "a", "b", "c") == [False, True, True]
-    # What is ahead of our clock lets nothing go.
-    today["day"] = "2999-01-01"
-    await record(bus, "d")
-    await indexing(bus, repeat_days=365_000).round()
-    assert await known(bus, "b", "c", "d") == [True, True, True]
-
-
-@pytest.mark.usefixtures("clean_streams")
-async def test_only_live_traffic_is_indexed(bus):
-    await bus.js.publish(subject_of("recorded", "again", response_key("default", "a")), b"{}")
-    await bus.js.publish(subject_of("recorded", "live", "no-key"), b"{}")
-    await record(bus, "b")
-    index = indexing(bus)
-    await index.round()
-    assert [name.entries for name in await parts(bus)] == [1]
-    at = await position_of(bus.js, RESPONSES)
-    another = msgspec.structs.replace(at, created=at.created + 1)
-    assert await index.settled(RESPONSES, at) == 3 and await index.settled(RESPONSES, another) == 0
-
-
-@pytest.mark.usefixtures("clean_streams")
-async def test_nothing_is_settled_before_its_time(bus, monkeypatch):
-    await record(bus, "a")
-    monkeypatch.setattr(repeats, "HOLD_SECONDS", 3600.0)
-    index = indexing(bus)
-    await index.round()
-    at = await position_of(bus.js, RESPONSES)
-    assert await index.settled(RESPONSES, at) == 0
-    monkeypatch.setattr(repeats, "HOLD_SECONDS", 0.0)
-    assert await index.settled(RESPONSES, at) == 1
+def test_nothing_is_settled_before_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(cooling.time, "monotonic", lambda: now)
+    settled = Settled()
+    assert settled.up_to(RESPONSES, CREATED, 5) == 0
+    now = repeats.HOLD_SECONDS - 1
+    assert settled.up_to(RESPONSES, CREATED, 9) == 0
+    now = repeats.HOLD_SECONDS
+    assert settled.up_to(RESPONSES, CREATED, 9) == 5
+    # Of another stream of the name nothing is.
+    assert settled.up_to(RESPONSES, CREATED + 1, 9) == 0
+    # An archive that came back with an older state.
+    assert settled.up_to(RESPONSES, CREATED, 3) == 3
+    now = 3 * repeats.HOLD_SECONDS
+    assert settled.up_to(RESPONSES, CREATED, 20) == 3
     # Another process has to wait anew.
-    assert await indexing(bus).settled(RESPONSES, at) == 0
-
-
-@pytest.mark.usefixtures("clean_streams")
-async def test_what_is_erased_while_it_is_indexed_is_not_in_it(bus, monkeypatch):
-    await record(bus, "a", "b")
-    write = repeats.write
-
-    async def slow_write(js, name, data):
-        # Somebody removes it from the stream and looks for it in the index, where it is not yet.
-        await js.delete_msg(RESPONSES, 1)
-        assert await repeats.forget(js, [response_key("default", "a")]) == 0
-        monkeypatch.setattr(repeats, "write", write)
-        await write(js, name, data)
-
-    monkeypatch.setattr(repeats, "write", slow_write)
-    await indexing(bus).round()
-    assert await known(bus, "a", "b") == [False, True]
-
-
-@pytest.mark.usefixtures("clean_streams")
-async def test_what_is_erased_while_parts_are_merged_does_not_come_back(bus, monkeypatch):
-    for number in range(writing.MERGE):
-        await record(bus, f"r{number}")
-        if number < writing.MERGE - 1:
-            await indexing(bus).round()
-    replace, gone = repeats.replace, list[int]()
-
-    async def late_replace(js, names, data):
-        monkeypatch.setattr(repeats, "replace", replace)
-        gone.append(await repeats.forget(js, [response_key("default", "r0")]))
-        return await replace(js, names, data)
-
-    monkeypatch.setattr(repeats, "replace", late_replace)
-    await indexing(bus).round()
-    assert gone == [1]
-    assert await known(bus, "r0", "r1", f"r{writing.MERGE - 1}") == [False, True, True]
-
-
-@pytest.mark.usefixtures("clean_streams")
-async def test_pieces_that_nobody_finished_go_after_an_hour(bus, monkeypatch):
-    await bus.js.publish(f"$O.{repeats.REPEATS_BUCKET}.C.{'0' * 32}", b"x")
-    await record(bus, "a")
-    index = indexing(bus)
-    await index.round()
-    assert len(await repeats.orphans(bus.js)) == 1
-    monkeypatch.setattr(writing, "ORPHAN_SECONDS", -1.0)
-    await index.round()
-    assert await repeats.orphans(bus.js) == set()
-    assert await known(bus, "a") == [True]
-
-
-@pytest.mark.usefixtures("clean_streams")
-@pytest.mark.parametrize("grown", [0, 2, 5], ids=["behind", "almost as far", "further"])
-@pytest.mark.parametrize("merged", [False, True])
-async def test_an_index_that_is_ahead_of_its_stream_is_made_again_from_it(
-    bus: Bus, nats_server: NatsServer, tmp_path: Path, grown: int, merged: bool
-) -> None:
-    """As after a power failure that took the stream's last messages, and left what was indexed of them."""
-    await label(bus.js, RESPONSES, (await position_of(bus.js, RESPONSES)).made)
-    kept, lost = [f"kept{number}" for number in range(4)], [f"lost{number}" for number in range(3)]
-    await record(bus, *kept)
-    # By a process that goes on through all of it.
-    index = indexing(bus)
-    await index.round()
-    await back_up(nats_server.url, tmp_path / "backup", streams=[RESPONSES])
-    await record(bus, *lost)
-    await index.round()
-    if merged:
-        first, second = await parts(bus)
-        both = [await repeats.load(bus.js, name) for name in (first, second)]
-        assert await repeats.replace(bus.js, [first, second], packed(sorted([*both[0], *both[1]])))
-    assert await known(bus, *kept, *lost) == [True] * 7
-
-    await bus.js.delete_stream(RESPONSES)
-    await restore(nats_server.url, tmp_path / "backup")
-    new = [f"new{number}" for number in range(grown)]
-    await record(bus, *new)
-    gateway = KnownIds(bus, Metrics())
-    await gateway.start()
-    # Nobody is told that a lost one is recorded.
-    assert "ahead of GW_RESPONSES" in gateway.problem
-    await gateway.stop()
-    at = await position_of(bus.js, RESPONSES)
-    assert await index.settled(RESPONSES, at) == 0
-    for process in (index, indexing(bus)):
-        await process.round()
-        assert await process.settled(RESPONSES, at) == 4 + grown
-        assert await known(bus, *kept, *new, *lost) == [True] * (4 + grown) + [False] * 3
+    assert Settled().up_to(RESPONSES, CREATED, 20) == 0

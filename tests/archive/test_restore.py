@@ -18,7 +18,6 @@ from tests.partitions.conftest import numbers, send, settings, until
 from tests.support.backup import back_up, restore
 
 from groundwatch.archive import cooling, service
-from groundwatch.archive import repeats as indexing
 from groundwatch.erasure.erasing import Eraser
 from groundwatch.erasure.finding import Stores, subject
 from groundwatch.gateway.core import look_up
@@ -44,8 +43,6 @@ def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name, seconds in (
         (cooling, "COOL_SECONDS", 0.2),
         (service, "COOL_SECONDS", 0.2),
-        (indexing, "ROUND_SECONDS", 0.2),
-        (indexing, "AGAIN_SECONDS", 0.2),
         (known_ids, "LOOK_SECONDS", 0.1),
         (repeats, "HOLD_SECONDS", 2.0),
         (repeats, "CURRENT_SECONDS", 1.5),

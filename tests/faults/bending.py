@@ -7,7 +7,7 @@ What a test must bend is bent here, from outside: product code knows nothing of 
                            the extraction below with the verification that settings name
     FAULT_CURE             while this file is there, no answer troubles the extraction below for good
     FAULT_SLOW             seconds that each turn of a stand-in takes, one turn at a time
-    FAULT_COOL             seconds between two rounds of cooling; ids are held in their index for a short time
+    FAULT_COOL             seconds between two rounds of cooling; ids wait for gateways for a short time
     FAULT_DIE_BEFORE_ACK   kill this process −9 after publishing, before acknowledging, at this message
 """
 
@@ -149,11 +149,10 @@ def slowed(call: Any, pause: float) -> Any:
 def cool_soon(seconds: float) -> None:
     """Rounds of cooling follow each other so, and what must wait for gateways to know it waits less."""
     import groundwatch.archive.cooling as cooling
-    import groundwatch.archive.repeats as index
     import groundwatch.gateway.intake.known_ids as known_ids
     import groundwatch.runtime.stores.repeats as repeats
 
-    cooling.COOL_SECONDS = index.ROUND_SECONDS = seconds
+    cooling.COOL_SECONDS = seconds
     # Between the two lies more than any gateway is stopped for, and then takes to send what it had begun.
     repeats.HOLD_SECONDS, repeats.CURRENT_SECONDS, known_ids.LOOK_SECONDS = 32.0, 8.0, 1.0
 

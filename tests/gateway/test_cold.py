@@ -67,7 +67,6 @@ async def test_what_is_cold_is_found_as_what_is_hot(
     monkeypatch.setattr(known_ids, "LOOK_SECONDS", 0.05)
     monkeypatch.setattr(repeats, "HOLD_SECONDS", 0.0)
     monkeypatch.setattr(live, "SKEW_SECONDS", 0.0)
-    monkeypatch.setattr("groundwatch.archive.repeats.ROUND_SECONDS", 0.1)
     monkeypatch.setattr("groundwatch.archive.cooling.COOL_SECONDS", 0.1)
     place = ArchiveSettings(url=str(tmp_path / "archive"), flush_seconds=0.1, hot_days=1e-9)
     gateway = await gateway_factory(archive=place)

@@ -1,4 +1,4 @@
-"""Several partitions whose events have left the streams: one archive, one index of ids, one history."""
+"""Several partitions whose events have left the streams: one archive, its ids, one history."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from tests.partitions.conftest import numbers, reported, send, settings, spread,
 from tests.support.llm_server import picture
 
 from groundwatch.archive import cooling, service
-from groundwatch.archive import repeats as indexing
 from groundwatch.erasure.erasing import Eraser
 from groundwatch.erasure.finding import Stores, subject
 from groundwatch.events import LIVE
@@ -42,7 +41,6 @@ async def test_what_is_cold_of_all_partitions_is_one_history(
     for module, name, seconds in (
         (cooling, "COOL_SECONDS", 0.2),
         (service, "COOL_SECONDS", 0.2),
-        (indexing, "ROUND_SECONDS", 0.2),
         (known_ids, "LOOK_SECONDS", 0.1),
         # Nothing leaves before a gateway that takes anything knows of it.
         (repeats, "HOLD_SECONDS", 4.0),
@@ -106,7 +104,7 @@ async def test_what_is_cold_of_all_partitions_is_one_history(
         stores = Stores.of(archive, partitions=2)
         erased = await Eraser(bus.js, subject(shown, None, None), stores, wait=60.0).erase(verify=True)
         assert erased.proof is not None and erased.proof.holds, erased.proof
-        assert erased.counts["ids"] and erased.counts["images"] == 1
+        assert erased.counts["images"] == 1
         assert await look_up(bus, "default", shown) is None
         ledger = await audit(bus.js, partitions=2, cold=bus.cold, settle=60.0)
         assert (ledger.responses, ledger.scored, ledger.balanced) == (19, 19, True)

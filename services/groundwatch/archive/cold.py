@@ -10,10 +10,13 @@ from __future__ import annotations
 import asyncio
 import heapq
 import re
+import sys
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Sequence
+from array import array
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import date, timedelta
 from functools import reduce
 from itertools import islice
 from operator import attrgetter
@@ -21,13 +24,16 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from groundwatch.archive.place import SWITCHED_OFF, require
+from groundwatch.archive.place import SWITCHED_OFF, installed, require
 from groundwatch.errors import TransientError
+from groundwatch.events import LIVE
 from groundwatch.runtime.delivery.direct import is_wide, pattern_of
 from groundwatch.runtime.delivery.history import LostFile
-from groundwatch.runtime.delivery.streams import Read
+from groundwatch.runtime.delivery.streams import Mark, Position, Read
 from groundwatch.runtime.settings import ArchiveSettings
-from groundwatch.topology import OUTCOMES
+from groundwatch.runtime.stores.repeats import KINDS, IdFile
+from groundwatch.topology import HEADER_DIGEST, OUTCOMES
+from groundwatch.topology.partitions import kind_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -76,6 +82,7 @@ class ColdEvents:
         self._settings = settings
         self._on_lost = on_lost
         self._lost: set[str] = set()
+        self._id_file_of: dict[str, File] = {}
         self._opened: Events | None = None
         self._state: State | None = None
         self._lock = threading.Lock()
@@ -125,9 +132,17 @@ class ColdEvents:
 
         return await self._tried(count)
 
+    async def newest(self, stream: str, created: int) -> Mark | None:
+        return await self._tried(lambda: self._table.newest(stream, created))
+
+    async def id_files(self, streams: Mapping[str, Position]) -> dict[str, list[IdFile]] | None:
+        return await self._tried(lambda: self._id_files(streams)) if installed() else None
+
+    async def read_ids(self, stream: str, created: int, file: IdFile, until: int) -> bytes:
+        return await asyncio.to_thread(self._telling, lambda: self._read_ids(stream, created, file, until))
+
     async def lost_files(self) -> list[LostFile]:
-        folder = self._table.store.folder
-        if folder is not None and not folder.parent.is_dir():
+        if self._is_elsewhere:
             return []
         both = tables(self._settings)
         assert both is not None
@@ -206,6 +221,56 @@ class ColdEvents:
                                 found[name] = read
         return found
 
+    def _id_files(self, streams: Mapping[str, Position]) -> dict[str, list[IdFile]] | None:
+        if self._is_elsewhere:
+            return None
+        snapshot = self._table.snapshot()
+        if snapshot.table is None:
+            self._table.check_started()
+        files = snapshot.files()
+        self._id_file_of = {file.path: file for file in files}
+        found = {}
+        for stream, at in streams.items():
+            mine = _of_creation(files, stream, at.created)
+            if not mine and at.last and not at.labelled:
+                self._check_known(files, stream, at.created)
+            newest = max((file.day for file in mine), default=date.max)
+            oldest = newest - timedelta(days=self._settings.repeat_days)
+            found[stream] = [IdFile(file.path, file.last) for file in mine if file.day >= oldest]
+        return found
+
+    def _read_ids(self, stream: str, created: int, file: IdFile, until: int) -> bytes:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        numbers = array("Q")
+        with self._parquet(self._id_file_of[file.path]) as parquet:
+            for group in _groups(parquet, 1, until):
+                names = ["sequence", "created", "run", "kind", "key", "headers"]
+                rows = parquet.read_row_group(group.number, names, use_threads=False)
+                wanted = [
+                    pc.equal(rows["created"], created),
+                    pc.less_equal(rows["sequence"], until),
+                    pc.equal(rows["run"], LIVE),
+                    pc.equal(rows["kind"], KINDS[kind_of(stream)]),
+                    pc.match_substring_regex(rows["key"], "^[0-9a-f]{24}"),
+                ]
+                rows = rows.filter(reduce(pc.and_, wanted))
+                given = pc.map_lookup(rows["headers"], HEADER_DIGEST, "last")
+                ours = pc.fill_null(pc.match_substring_regex(given, "^[0-9a-f]{8}"), False)
+                digests = pc.utf8_slice_codeunits(pc.if_else(ours, given, "00000000"), 0, 8)
+                keys = pc.utf8_slice_codeunits(rows["key"], 0, 24)
+                entries = pc.binary_join_element_wise(keys, digests, "").to_pylist()
+                numbers.frombytes(bytes.fromhex("".join(entries)))
+        if sys.byteorder == "little":
+            numbers.byteswap()
+        columns = {
+            name: pa.Array.from_buffers(pa.uint64(), len(numbers) // 2, [None, pa.py_buffer(several)])
+            for name, several in (("high", numbers[::2]), ("rest", numbers[1::2]))
+        }
+        ordered = pa.table(columns).sort_by([("high", "ascending"), ("rest", "ascending")])
+        return b"".join(array("Q", column.to_pylist()).tobytes() for column in ordered.columns)
+
     def _events(
         self, file: File, created: int, wanted: Subjects, first: int, last: int, *, headers_only: bool
     ) -> Iterator[Read]:
@@ -254,24 +319,34 @@ class ColdEvents:
                 state = self._state = State(at=at, files=self._table.snapshot().files(), until={})
             # What is asked for has left the stream already: all of it was in the table before that.
             state.until[where] = max(state.until.get(where, 0), last)
-        of_name = [file for file in state.files if file.stream == stream]
-        mine = [file for file in of_name if file.oldest <= created <= file.newest]
-        if of_name and not mine and not self._table.snapshot().position(created, stream):
-            raise TransientError(
-                f"the archive at {self._table.url} has a {stream}, and nothing says that it is the present "
-                "one: the archive service says which it is, and what to do where it cannot"
-            )
+        mine = _of_creation(state.files, stream, created)
+        if not mine:
+            self._check_known(state.files, stream, created)
         found = [
             file for file in mine if file.path not in self._lost and file.first <= last and first <= file.last
         ]
         return sorted(found, key=attrgetter("first", "last"))
 
+    def _check_known(self, files: Sequence[File], stream: str, created: int) -> None:
+        """Raises `TransientError` where a stream of this name was archived and nothing says which it is."""
+        of_name = any(file.stream == stream for file in files)
+        if of_name and not self._table.snapshot().position(created, stream):
+            raise TransientError(
+                f"the archive at {self._table.url} has a {stream}, and nothing says that it is the present "
+                "one: the archive service says which it is, and what to do where it cannot"
+            )
+
+    @property
+    def _is_elsewhere(self) -> bool:
+        """Whether the archive lies on a disk that is not here."""
+        folder = self._table.store.folder
+        return folder is not None and not folder.parent.is_dir()
+
     def _check_place(self) -> None:
         """Raises `TransientError` where the archive lies on a disk that is not here."""
-        folder = self._table.store.folder
-        if folder is not None and not folder.parent.is_dir():
+        if self._is_elsewhere:
             raise TransientError(
-                f"what is wanted has left the streams, and there is no archive at {folder.parent} on this "
+                f"what is wanted has left the streams, and there is no archive at {self._table.url} on this "
                 "machine: mount it here, or keep it in an object store (archive.url)"
             )
 
@@ -300,6 +375,10 @@ def tables(settings: ArchiveSettings) -> tuple[Archive, Events] | None:
 def cold_events(settings: ArchiveSettings) -> ColdEvents | None:
     """What these settings' archive has, None where there is no archive."""
     return ColdEvents(settings) if settings.url not in ("", SWITCHED_OFF) else None
+
+
+def _of_creation(files: Sequence[File], stream: str, created: int) -> list[File]:
+    return [file for file in files if file.stream == stream and file.oldest <= created <= file.newest]
 
 
 def _lost(file: File, folder: str, stream: str) -> LostFile:

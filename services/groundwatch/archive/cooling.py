@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 
@@ -23,6 +24,7 @@ from groundwatch.runtime.delivery.history import History, first_since
 from groundwatch.runtime.delivery.streams import FAULTS, Position, position_of
 from groundwatch.runtime.delivery.unanswered import Unanswered, unanswered_of
 from groundwatch.runtime.settings import Settings
+from groundwatch.runtime.stores import repeats
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import ARCHIVED, DAY, INTAKE, OUTCOMES, RETRY
@@ -37,6 +39,24 @@ A receiver that nobody wants any more leaves its consumer behind."""
 
 NEVER = 2**63 - 1
 """A sequence that no stream comes to."""
+
+
+class Settled:
+    """What every gateway that takes anything knows the ids of: what has been in the archive for as long as
+    one goes on without looking. Counted anew after each start: no clock but our own is trusted."""
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[str, int], deque[tuple[float, int]]] = {}
+
+    def up_to(self, stream: str, created: int, archived: int) -> int:
+        """The last sequence, 0 for none, of what is archived up to a sequence now."""
+        seen = self._seen.setdefault((stream, created), deque())
+        seen.append((time.monotonic(), archived))
+        until = time.monotonic() - repeats.HOLD_SECONDS
+        while len(seen) > 1 and seen[1][0] <= until:
+            seen.popleft()
+        return min(seen[0][1], archived) if seen[0][0] <= until else 0
+
 
 Positions = Callable[[Mapping[str, Position]], Awaitable[Mapping[str, int]]]
 """Up to which sequence each of these streams is archived."""

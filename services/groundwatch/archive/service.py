@@ -10,17 +10,16 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from groundwatch.archive.cooling import Cooling
+from groundwatch.archive.cooling import Cooling, Settled
 from groundwatch.archive.images import ImageCooling
 from groundwatch.archive.place import SWITCHED_OFF, local_folder, place
-from groundwatch.archive.repeats import IdIndex
 from groundwatch.archive.writer import Continuity, Memory, Shared, Writer, reason_of
 from groundwatch.errors import SettingsError
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import FAULTS, Position, Read, position_of
 from groundwatch.runtime.services.tasks import SupervisedTask
 from groundwatch.runtime.settings import Settings
-from groundwatch.runtime.stores.repeats import INDEXED
+from groundwatch.runtime.stores.repeats import KINDS
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import ARCHIVE, COPIED, OUTCOMES
@@ -78,13 +77,12 @@ class ArchiveService:
             self._writers.append(
                 Writer(stream, shared, opened=self._open_events, row_of=row_of, before=before)
             )
-        self.ids = IdIndex(settings, bus, metrics, self._continuity.position)
+        self._settled = Settled()
         self._writing = [SupervisedTask("archive-writer", writer.run) for writer in self._writers]
         self._beside = [
             SupervisedTask("archive-monitor", self._watch),
             SupervisedTask("archive-maintenance", self._maintain),
             SupervisedTask("archive-cooling", Cooling(settings, bus, metrics, self._archived).run),
-            SupervisedTask("archive-ids", self.ids.run),
         ]
         if self.keeps_images:
             self._beside.append(SupervisedTask("archive-images", self._cool_images))
@@ -111,7 +109,6 @@ class ArchiveService:
     def problems(self) -> list[str]:
         found = self._bus.problems()
         found += [task.problem for task in (*self._writing, *self._beside) if task.problem]
-        found += [self.ids.problem] if self.ids.problem else []
         found += dict.fromkeys(writer.problem for writer in self._writers if writer.problem)
         return [f"{self.name}: {why}" for why in found]
 
@@ -180,7 +177,7 @@ class ArchiveService:
             await asyncio.sleep(MONITOR_SECONDS)
 
     async def _archived(self, streams: Mapping[str, Position]) -> Mapping[str, int]:
-        """How far each of these streams is in every table that it belongs to, and its ids in the index."""
+        """How far each of these streams is in every table that it belongs to, and its ids in gateways."""
         streams = {stream: await self._continuity.check(stream) for stream in streams}
         events = await asyncio.to_thread(lambda: self._open_events().snapshot())
         outcomes = await asyncio.to_thread(lambda: self._open_outcomes().snapshot())
@@ -188,8 +185,8 @@ class ArchiveService:
         for stream, at in streams.items():
             if kind_of(stream) == OUTCOMES:
                 found[stream] = min(found[stream], outcomes.position(at.created, stream))
-            elif kind_of(stream) in INDEXED:
-                found[stream] = min(found[stream], await self.ids.settled(stream, at))
+            elif kind_of(stream) in KINDS:
+                found[stream] = self._settled.up_to(stream, at.created, found[stream])
         return found
 
     def _open_outcomes(self) -> Archive:

@@ -38,7 +38,6 @@ from groundwatch.runtime.delivery.streams import (
 )
 from groundwatch.runtime.services.tasks import until_set
 from groundwatch.runtime.settings import Settings
-from groundwatch.runtime.stores import repeats
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
 
@@ -366,13 +365,9 @@ class Continuity:
         if at.last == 0:
             return at.made
         known = await asyncio.to_thread(lambda: self._events().creations(stream))
-        try:
-            indexed = {name.created for name in await repeats.parts(self._bus.js) if name.stream == stream}
-        except repeats.NoBucketError:
-            indexed = set()
-        if at.made in known or not known | indexed:
+        if at.made in known or not known:
             return at.made
-        undecided = set(indexed - known)
+        undecided = set[int]()
         for created in known:
             same = await self._is(stream, at, created)
             if same:

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import getpass
 import hashlib
-import re
 import socket
 import time
 from collections import Counter
@@ -43,7 +42,7 @@ from groundwatch.ledger.store import ErasureEntries
 from groundwatch.replay.files import ExportReader, ExportWriter, Manifest, Record, replacing
 from groundwatch.runtime.delivery.direct import overwrite, sequences_on
 from groundwatch.runtime.delivery.streams import read_stream
-from groundwatch.runtime.stores import repeats, tombstones
+from groundwatch.runtime.stores import tombstones
 from groundwatch.runtime.stores.cache import keys_of, scope_of
 from groundwatch.runtime.stores.exports import registered
 from groundwatch.runtime.stores.images import IMAGES_STREAM, ImageStore, image_subject, images_in, pieces_of
@@ -56,8 +55,6 @@ from groundwatch.topology import (
     RETRY,
 )
 from groundwatch.topology.partitions import kind_of, streams_of_kind
-
-_DIGEST = re.compile(r"[0-9a-f]{32}")
 
 PAUSE = 0.2
 TOKENS = 1_000
@@ -306,9 +303,6 @@ class Eraser:
             self._counts["archive rows"] += await drop_from_archive(
                 self._js, self._stores, self._keys, tenant=self._tenant, last=last
             )
-            # What no gateway wrote may have any key.
-            keys = {key for key in self._keys if _DIGEST.match(key)}
-            self._counts["ids"] += await repeats.forget(self._js, keys)
 
     async def _exports(self, work: Callable[[Path, Subject], int]) -> dict[str, int]:
         """What `work` says of each export file here; notes those that it does not reach."""

@@ -81,7 +81,6 @@ HALVES_BUCKET = "gw-halves"
 LOSSES_BUCKET = "gw-losses"
 REPORT_BUCKET = "gw-report"
 LEDGER_BUCKET = "gw-ledger"
-REPEATS_BUCKET = "gw-repeats"
 QUEUES_BUCKET = "gw-queues"
 ALARMS_BUCKET = "gw-alarms"
 

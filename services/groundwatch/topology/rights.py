@@ -36,7 +36,6 @@ from groundwatch.topology import (
     PREFIX,
     PROVISIONER,
     QUEUES_BUCKET,
-    REPEATS_BUCKET,
     REPLAY,
     RESPONSES,
     RETRY,
@@ -75,15 +74,13 @@ def _reading(stream: str) -> Iterator[str]:
 
 OTHERWISE: dict[str, tuple[str, ...]] = {
     # How many dead letters there are: `gateway.gauges`; one that was sent again leaves them, halves that were
-    # joined leave their bucket, as values of queues and of alarms that were replaced do; and the index of ids
-    # is followed.
+    # joined leave their bucket, as values of queues and of alarms that were replaced do.
     GATEWAY: (
         f"{API}.STREAM.INFO.{DEAD}",
         f"{API}.STREAM.MSG.DELETE.{DEAD}",
         f"{API}.STREAM.MSG.DELETE.KV_{HALVES_BUCKET}",
         f"{API}.STREAM.MSG.DELETE.KV_{QUEUES_BUCKET}",
         f"{API}.STREAM.MSG.DELETE.KV_{ALARMS_BUCKET}",
-        *_reading(f"OBJ_{REPEATS_BUCKET}"),
     ),
     # Its receivers are named in settings, so their consumers are not declared.
     OUTFLOW: tuple(f"{ACK}.{name}.*.>" for name in (OUTCOMES, ALARMS)),
@@ -92,10 +89,9 @@ OTHERWISE: dict[str, tuple[str, ...]] = {
     ANNOTATION: (f"{API}.STREAM.MSG.DELETE.KV_{QUEUES_BUCKET}",),
     # A run that is deleted leaves every stream.
     REPLAY: tuple(f"{API}.STREAM.PURGE.{name}" for name in (RESPONSES, EXTRACTED, JUDGED, OUTCOMES)),
-    # What is archived, old and no longer in work leaves its stream, or the object store; parts of the index
-    # of ids are merged; a stream is labelled with when it was created.
+    # What is archived, old and no longer in work leaves its stream, or the object store; a stream is labelled
+    # with when it was created.
     ARCHIVE: (
-        *_reading(f"OBJ_{REPEATS_BUCKET}"),
         *(f"{API}.{call}.{name}" for name in ARCHIVED for call in ("CONSUMER.LIST", "STREAM.MSG.DELETE")),
         *(f"{API}.STREAM.UPDATE.{name}" for name in COPIED),
         *(f"{API}.{call}.{name}" for name in (INTAKE, RETRY) for call in ("CONSUMER.LIST", "STREAM.MSG.GET")),

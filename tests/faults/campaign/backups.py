@@ -6,7 +6,6 @@ import asyncio
 import random
 import shutil
 import signal
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -14,23 +13,13 @@ from tests.faults.campaign.faults import TERM_SECONDS
 from tests.faults.campaign.field import SERVICES, Field
 from tests.faults.campaign.tools import Tools
 from tests.faults.campaign.traffic import Clients
-from tests.faults.campaign.truth import BRIEF, Sent, Truth
-from tests.faults.campaign.watching import Watcher
+from tests.faults.campaign.truth import BRIEF, Truth
 from tests.support.backup import back_up, restore
 
-from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.streams import position_of
-from groundwatch.runtime.stores import repeats
-from groundwatch.topology import OUTCOMES, RESPONSES
-
-Way = Literal["files", "snapshots", "snapshots without consumers", "an index of ids that is ahead"]
+Way = Literal["files", "snapshots", "snapshots without consumers"]
 WAYS: tuple[Way, ...] = get_args(Way)
 
-SINCE = 10
-"""Responses that are recorded behind the backup, where the index of ids is newer than it."""
-
 REPEATED = 60
-INDEX_SECONDS = 90.0
 
 
 class Backups:
@@ -42,11 +31,9 @@ class Backups:
         truth: Truth,
         tools: Tools,
         clients: Clients,
-        watchers: Sequence[Watcher],
         *,
         seed: int,
     ) -> None:
-        self._watchers = watchers
         self._field = field
         self._truth = truth
         self._tools = tools
@@ -69,8 +56,6 @@ class Backups:
                         shutil.copytree, self._folder / name, self._store(name), dirs_exist_ok=True
                     )
                 await self._start(*self._field.system.servers)
-            case "an index of ids that is ahead":
-                await self._an_index_that_is_ahead()
             case _:
                 await self._stop(*SERVICES)
                 await back_up(self._url, self._folder, consumers=self.way != "snapshots without consumers")
@@ -81,35 +66,6 @@ class Backups:
         known = [sent for sent in self._truth.acknowledged() if sent.body["tenant"] != BRIEF]
         for sent in self._random.sample(known, min(REPEATED, len(known))):
             await self._clients.repeat(sent)
-
-    async def _an_index_that_is_ahead(self) -> None:
-        """What is recorded behind the backup is lost, but not what was indexed of it."""
-        archive, copy = Path(self._field.archive), self._field.folder / "archive of then"
-        await self._stop(*SERVICES)
-        await back_up(self._url, self._folder)
-        await asyncio.to_thread(shutil.copytree, archive, copy)
-        await self._start(*SERVICES)
-        await asyncio.to_thread(self._field.system.wait_ready, *self._field.system.services)
-        lost: list[Sent] = [self._truth.make() for _ in range(SINCE)]
-        await asyncio.gather(*(self._clients.deliver(sent) for sent in lost))
-        if not await asyncio.to_thread(self._field.system.ask, _indexed):
-            self._truth.violation("stuck", f"ids are not indexed within {INDEX_SECONDS} s")
-        await self._stop(*SERVICES)
-        shutil.rmtree(self._folder / repeats.STREAM)
-        await back_up(self._url, self._folder, streams=[repeats.STREAM])
-        await asyncio.to_thread(shutil.rmtree, archive)
-        await asyncio.to_thread(shutil.copytree, copy, archive)
-        await self._restore()
-        last = await asyncio.to_thread(self._field.system.ask, _last_outcome)
-        for watcher in self._watchers:
-            # Others take the place of those that it saw behind the backup.
-            watcher.position = min(watcher.position, last)
-            watcher.seen = {sequence for sequence in watcher.seen if sequence <= last}
-        await self._start(*SERVICES)
-        for sent in lost:
-            sent.acknowledged_at, sent.outcome_at = None, None
-        # Nobody is told that it is recorded by an index which knows of it alone: it is recorded again.
-        await asyncio.gather(*(self._clients.deliver(sent) for sent in lost))
 
     async def _restore(self) -> None:
         await self._stop(*self._field.system.servers)
@@ -140,18 +96,3 @@ class Backups:
             if not self._field.children[name].alive:
                 self._field.children[name].start()
         self._field.down.difference_update(names)
-
-
-async def _last_outcome(bus: Bus) -> int:
-    return (await position_of(bus.js, OUTCOMES)).last
-
-
-async def _indexed(bus: Bus) -> bool:
-    """Wait until the index has the ids of everything that the stream has; whether it came so far."""
-    last = (await position_of(bus.js, RESPONSES)).last
-    for _ in range(int(INDEX_SECONDS)):
-        names = await repeats.parts(bus.js)
-        if max((name.last for name in names if name.stream == RESPONSES), default=0) >= last:
-            return True
-        await asyncio.sleep(1.0)
-    return False

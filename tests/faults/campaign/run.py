@@ -93,7 +93,7 @@ async def _campaign(
     tools = Tools(field, truth, clients, seed=seed, began=began)
     recorders = Recorders(truth, field.gateways, folder=field.folder, seed=seed)
     faults = Faults(field, truth, seed=seed, began=began)
-    backups = Backups(field, truth, tools, clients, watchers, seed=seed)
+    backups = Backups(field, truth, tools, clients, seed=seed)
     background = [
         asyncio.create_task(job)
         for job in (field.supervise(), lookups.run(), *(one.run() for one in watchers))

@@ -14,28 +14,19 @@ import pytest
 from tests.runtime.conftest import eventually
 from tests.support.secured import Secured, secured
 
-from groundwatch.archive.repeats import MERGE, IdIndex
-from groundwatch.events import ResponseRecorded
 from groundwatch.gateway.core import look_up
-from groundwatch.gateway.intake.known_ids import KnownIds
 from groundwatch.gateway.service import GatewayService
-from groundwatch.keys import response_key
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.dead_letters import dead_letters, send_again
-from groundwatch.runtime.delivery.outcomes import recorded
 from groundwatch.runtime.security.users import CA_CERTIFICATE, seed_file
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.settings.gateway import GatewaySettings
-from groundwatch.runtime.stores import repeats
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import (
-    ARCHIVE,
     COMMAND_LINE,
-    ERASE,
     GATEWAY,
     INTAKE,
     REPORT_BUCKET,
-    RESPONSES,
     RETRY,
 )
 
@@ -98,28 +89,3 @@ async def test_a_tenants_program_is_recorded_and_its_dead_letter_sent_again(serv
         await service.drain(5)
         await gateway_bus.close()
         await operator.close()
-
-
-async def test_the_archives_index_of_ids_is_written_merged_and_followed(server: Secured) -> None:
-    buses = {name: Bus(server.settings(name), name=name) for name in (GATEWAY, ARCHIVE, ERASE)}
-    for bus in buses.values():
-        await bus.connect()
-    known = KnownIds(buses[GATEWAY], Metrics())
-    try:
-        index = IdIndex(Settings(), buses[ARCHIVE], Metrics())
-        for number in range(MERGE):
-            event = ResponseRecorded(id=f"cold {number}", model="m", answer="a")
-            await buses[GATEWAY].create(recorded(event))
-            await index.round()
-        assert len(await repeats.parts(buses[GATEWAY].js)) == 1
-        assert await repeats.forget(buses[ERASE].js, [response_key("default", "cold 0")]) == 1
-        await known.start()
-        found = [
-            known.is_same(RESPONSES, response_key("default", f"cold {number}"), "") for number in range(MERGE)
-        ]
-        assert found == [None] + [False] * (MERGE - 1)
-        assert not [why for bus in buses.values() for why in bus.refused()]
-    finally:
-        await known.stop()
-        for bus in buses.values():
-            await bus.close()

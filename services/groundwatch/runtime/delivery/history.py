@@ -14,7 +14,7 @@ Of several partitions the streams of a kind are read as one, each in its order.
 import contextlib
 import time
 from asyncio import Queue, create_task, gather
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from datetime import date
 from functools import partial
 from typing import Protocol, TypeVar, Unpack
@@ -29,6 +29,7 @@ from groundwatch.runtime.delivery.streams import (
     RESUME_SECONDS,
     Batch,
     Count,
+    Mark,
     Position,
     Read,
     Reading,
@@ -42,6 +43,7 @@ from groundwatch.runtime.delivery.streams import (
     until_there,
 )
 from groundwatch.runtime.services.tasks import cancelled
+from groundwatch.runtime.stores.repeats import IdFile
 from groundwatch.topology import ARCHIVED, HEADER_REASON, OUTCOMES
 from groundwatch.topology.partitions import kind_of, stream_in, stream_of, subjects_in
 
@@ -95,6 +97,20 @@ class Cold(Protocol):
         self, stream: str, created: int, *, subjects: Sequence[str], first: int, last: int
     ) -> int:
         """How many events that are."""
+        ...
+
+    async def newest(self, stream: str, created: int) -> Mark | None:
+        """The last event that was archived."""
+        ...
+
+    async def id_files(self, streams: Mapping[str, Position]) -> dict[str, list[IdFile]] | None:
+        """Files with what was recorded in these streams in the last days that ids are known for; None where
+        the archive cannot be read from here: it lies on another machine, or packages lack."""
+        ...
+
+    async def read_ids(self, stream: str, created: int, file: IdFile, until: int) -> bytes:
+        """The ids of live traffic in a file, up to a sequence, as `stores.repeats` has them. Raises
+        `FileNotFoundError` for one that is there no more."""
         ...
 
     async def lost_files(self) -> list[LostFile]:
