@@ -31,7 +31,7 @@ COMMANDS = (
     "score tri-he FILE --recorded --share 0.2",
     "admin config check FILE",
     "report --config FILE",
-    "replay start --run r --with FILE --dry-run",
+    "replay start --run r --models FILE --dry-run",
     "up --models FILE",
 )
 

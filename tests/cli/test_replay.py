@@ -43,38 +43,28 @@ def test_a_life(up, sent: str, tmp_path: Path) -> None:
     assert "no run 'life'; there are: none yet" in up.complaint("replay", "show", "life")
 
 
-def test_judged_by_one_that_settings_name_or_by_one_of_its_own(up, sent: str, tmp_path: Path) -> None:
-    own = tmp_path / "own judges.toml"
-    own.write_text('[verification]\nengine = "noop"\n')
+def test_judged_by_one_that_settings_name(up, sent: str) -> None:
     strict = {"GROUNDWATCH_JUDGES": '{strict = {verification = {engine = "noop"}}}'}
-    for run, named in (("named", ("--judge", "strict")), ("own", ("--with", own))):
-        done = up("replay", "start", "--run", run, "--tenant", sent, *named, **strict)
-        assert done.returncode == 0, done.stderr
-        shown = up.json("replay", "show", run)
-        assert shown["changed"]["same_judges"] == 0
-        assert (shown["spec"].get("judge"), shown["spec"].get("own")) == {
-            "named": ("strict", None),
-            "own": (None, f"--with '{own}'"),
-        }[run]
+    done = up("replay", "start", "--run", "named", "--tenant", sent, "--judge", "strict", **strict)
+    assert done.returncode == 0, done.stderr
+    shown = up.json("replay", "show", "named")
+    assert shown["changed"]["same_judges"] == 0
+    assert (shown["spec"].get("judge"), shown["spec"].get("own")) == ("strict", None)
     assert "no judge 'mild' is named in the settings; named are: strict" in up.complaint(
         "replay", "start", "--run", "r", "--judge", "mild", **strict
     )
-    for run in ("named", "own"):
-        assert up("replay", "delete", run, "--yes").returncode == 0
+    assert up("replay", "delete", "named", "--yes").returncode == 0
 
 
 def test_wrong_use_is_one_line(up, tmp_path: Path) -> None:
     assert "another name" in up.complaint("replay", "start", "--run", "live")
     assert "--since" in up.complaint("replay", "start", "--run", "r", "--since", "yesterday")
-    settings = tmp_path / "with.toml"
-    settings.write_text("[gateway]\nport = 1\n")
-    assert "none of the sections that judge" in up.complaint(
-        "replay", "start", "--run", "r", "--with", settings
-    )
-    settings.write_text('[verification]\nengine = "nobody"\n')
-    assert "nobody" in up.complaint(
-        "replay", "start", "--run", "r", "--from", "verification", "--with", settings
-    )
+    start = ("replay", "start", "--run", "r", "--judge", "a")
+    for judge, told in (
+        ("{gateway = {port = 1}}", "none of the sections that judge"),
+        ('{verification = {engine = "nobody"}}', "nobody"),
+    ):
+        assert told in up.complaint(*start, GROUNDWATCH_JUDGES=f"{{a = {judge}}}")
     foreign = tmp_path / "foreign"
     foreign.write_bytes(b"PAR1")
     assert "byte 0: is no export" in up.complaint("replay", "start", "--run", "r", "--file", foreign)

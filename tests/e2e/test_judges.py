@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import time
+import tomllib
 from collections import Counter
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -27,7 +27,7 @@ from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.runtime.settings import ExtractionSettings, RetrySettings, Settings, StageSettings
 from groundwatch.runtime.settings.gateway import IntakeSettings
-from groundwatch.runtime.settings.reading import with_file
+from groundwatch.runtime.settings.reading import with_judge
 from groundwatch.runtime.stores.images import ImageStore, check_image
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.scoring.service import ScoringService
@@ -141,7 +141,7 @@ async def test_each_outcome_has_its_own_judge_and_one_away_holds_up_no_other(
 
 @pytest.mark.slow
 async def test_a_replay_names_a_judge_for_all_that_it_can_serve_or_for_one(
-    bus: Bus, clean_streams: None, tmp_path: Path
+    bus: Bus, clean_streams: None
 ) -> None:
     with llm_server() as server:
         settings = Settings(extraction=NOOP, retry=RETRY)
@@ -157,9 +157,7 @@ async def test_a_replay_names_a_judge_for_all_that_it_can_serve_or_for_one(
         assert live["r1", "faithscore"].judges["verification"].engine == "reference"
         engine = f'engine = "visual"\nllm = {{ base_url = "{server.base_url}", model = "ok" }}\n'
         for name, section in (("all", "verification"), ("one", "verification.protocols.faithscore")):
-            path = tmp_path / "judges.toml"
-            path.write_text(f"[{section}]\n{engine}")
-            judging = with_file(settings, path)
+            judging = judged_by(settings, f"[{section}]\n{engine}")
             run = await begin(bus, judging, Spec(run=name))
             run = await Replayer(bus, await Runs.open(bus.js), judging, run).work()
             assert run.status == "done"
@@ -167,14 +165,18 @@ async def test_a_replay_names_a_judge_for_all_that_it_can_serve_or_for_one(
             assert judges["tri-he"] == live["r1", "tri-he"].judges["verification"]
 
 
-def cascade(server: LlmServer, bounds: str, where: Path) -> Path:
+def judged_by(settings: Settings, text: str) -> Settings:
+    """The settings with these sections over them, as `[judges.NAME]` puts them there."""
+    return with_judge(settings.model_copy(update={"judges": {"other": tomllib.loads(text)}}), "other")
+
+
+def cascade(server: LlmServer, bounds: str) -> str:
     waits = "retries = 0, patience = 0.1, breaker_pause = 0.1"
     llm = f'{{ base_url = "{server.base_url}", model = "ok", {waits} }}'
-    where.write_text(
+    return (
         f'[verification.protocols.faithscore]\nengine = "cascade"\nllm = {llm}\n'
         f'cascade = [{{ engine = "visual", {bounds} }}, {{ engine = "llm" }}]\n'
     )
-    return where
 
 
 def asked(server: LlmServer) -> Counter[str]:
@@ -184,7 +186,7 @@ def asked(server: LlmServer) -> Counter[str]:
 
 @pytest.mark.slow
 async def test_a_replay_by_a_cascade_asks_each_judge_about_what_is_left_and_nobody_twice(
-    bus: Bus, clean_streams: None, tmp_path: Path
+    bus: Bus, clean_streams: None
 ) -> None:
     """Live the reference judges; then a model that is believed, and one that is asked about its doubts."""
     with llm_server() as server:
@@ -207,7 +209,7 @@ async def test_a_replay_by_a_cascade_asks_each_judge_about_what_is_left_and_nobo
             ),
             ("again", "supported_above = 0.8", set(), {("1", "visual", "decided"): 4.0}),
         ):
-            judging = with_file(settings, cascade(server, bounds, tmp_path / "judges.toml"))
+            judging = judged_by(settings, cascade(server, bounds))
             begun = await begin(bus, judging, Spec(run=run))
             metrics = Metrics()
             await Replayer(bus, await Runs.open(bus.js), judging, begun, metrics=metrics).work()
@@ -228,12 +230,12 @@ async def test_a_replay_by_a_cascade_asks_each_judge_about_what_is_left_and_nobo
 
 @pytest.mark.slow
 async def test_a_cascade_waits_for_its_last_judge_and_does_not_ask_the_first_again(
-    bus: Bus, clean_streams: None, tmp_path: Path
+    bus: Bus, clean_streams: None
 ) -> None:
     with llm_server() as server:
         server.behave = lambda request: "ok" if "logprobs" in request else "503"
         settings = Settings(extraction=NOOP, retry=RETRY)
-        settings = with_file(settings, cascade(server, "refuted_below = 0.05", tmp_path / "judges.toml"))
+        settings = judged_by(settings, cascade(server, "refuted_below = 0.05"))
         async with services(bus, settings) as verification:
             await send(bus, 3)
 

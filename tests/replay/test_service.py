@@ -119,7 +119,7 @@ async def test_a_run_that_cannot_be_judged_here_holds_up_no_other(
     await served.drain(10.0)
     await record(bus, response("r"))
     runs = await Runs.open(bus.js)
-    changes = {"foreign": {"judge": "nobody-knows"}, "typed": {"own": "--with judges.toml"}}
+    changes = {"foreign": {"judge": "nobody-knows"}, "typed": {"own": "--models judge.toml"}}
     for name, change in changes.items():
         run = await replays.begin(name)
         spec = msgspec.structs.replace(run.spec, **change)
@@ -132,7 +132,7 @@ async def test_a_run_that_cannot_be_judged_here_holds_up_no_other(
     unable = [await runs.get(name) for name in changes]
     assert again._unable.keys() == {run.nonce for run in unable}
     assert [run.counts.outcomes for run in unable] == [0, 0]
-    with pytest.raises(UsageError, match=r"groundwatch replay resume typed --with judges\.toml"):
+    with pytest.raises(UsageError, match=r"groundwatch replay resume typed --models judge\.toml"):
         unable[1].spec.check_judges()
 
 

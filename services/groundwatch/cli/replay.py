@@ -30,7 +30,7 @@ from groundwatch.replay.spec import Spec, pace
 from groundwatch.replay.worker import prefer_others
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.settings import Settings
-from groundwatch.runtime.settings.reading import with_file, with_judge
+from groundwatch.runtime.settings.reading import with_judge
 from groundwatch.system.connecting import MODELS, data_dir, on_bus, with_archive
 from groundwatch.system.up import named_models, serving
 from groundwatch.terminal import Console, Table, TaskProgressColumn, progress
@@ -45,9 +45,6 @@ COMPARED = 50_000
 SHOWN_FAULTS = 3
 """Different faults of judges that it names; `replay faults` names all."""
 
-WithOption = Annotated[
-    Path | None, typer.Option("--with", help="Settings of the judges (TOML) over those in use.")
-]
 NameArgument = Annotated[str, typer.Argument(help="Name of the run.")]
 
 
@@ -224,16 +221,16 @@ def faults(settings: OnSystem, name: NameArgument, as_json: JsonOption = False) 
 
 
 def retry(
-    settings: OnSystem, name: NameArgument, with_settings: WithOption = None, as_json: JsonOption = False
+    settings: OnSystem, name: NameArgument, models: ModelsOption = "", as_json: JsonOption = False
 ) -> None:
     """Judge again just what is unscored because a judge had a fault. Exit status 1: some have one again."""
-    settings = with_file(settings, with_settings)
-    done = on_bus(
-        settings,
-        lambda bus: running.retry(bus, settings, name, own=with_settings is not None),
-        REPLAY,
-        REPLAY,
-    )
+    served = named_models(models)
+
+    async def work(bus: Bus) -> running.Retried:
+        async with with_models(served, settings, quiet=as_json) as judging:
+            return await running.retry(bus, judging, name, own=bool(served))
+
+    done = on_bus(settings, work, REPLAY, REPLAY)
     if as_json:
         print_json(done)
     else:
@@ -285,7 +282,6 @@ def start(
     ] = "extraction",
     source: Annotated[str, typer.Option(help="The run whose events are judged again.")] = LIVE,
     judge: Annotated[str, typer.Option(help="Judged by this one of [judges] in the settings.")] = "",
-    with_settings: WithOption = None,
     models: ModelsOption = "",
     speed: Annotated[str, typer.Option(help="1x is the recorded pace, 10x ten times that, or max.")] = "max",
     max_tokens: Annotated[int, typer.Option(min=0, help="Pause after so many tokens; 0: no bound.")] = 0,
@@ -304,7 +300,7 @@ def start(
     as_json: JsonOption = False,
 ) -> None:
     """Judge a stretch of what was recorded again, into a run of its own."""
-    with_judge(with_file(settings, with_settings), judge)
+    with_judge(settings, judge)
     served = named_models(models)
     if file is not None and (source != LIVE or dry):
         raise UsageError("--file brings its own events: leave --source and --dry-run away")
@@ -321,7 +317,7 @@ def start(
         allow_gap=allow_gap,
         file=file.name if file is not None else "",
         judge=judge,
-        own=_own(models, with_settings),
+        own=f"--models {shlex.quote(models)}" if models else "",
     )
     spec.check()
     if dry:
@@ -334,7 +330,6 @@ def start(
         there = await (await Runs.open(bus.js)).find(run)
         refused = there is not None and there.status != "importing"
         async with with_models({} if refused else served, settings, quiet=as_json) as judging:
-            judging = with_file(judging, with_settings)
             if file is not None:
                 begun = await exports.begin_file(bus, judging, spec, file)
             else:
@@ -353,10 +348,8 @@ def resume(
     max_tokens: Annotated[int | None, typer.Option(min=0, help="A new bound of tokens.")] = None,
     max_cost: Annotated[float | None, typer.Option(min=0, help="A new bound of US dollars.")] = None,
     models: ModelsOption = "",
-    with_settings: WithOption = None,
 ) -> None:
     """Go on with it, here; beside others who work at it, if there are any."""
-    with_file(settings, with_settings)
     served = named_models(models)
 
     async def go_on(bus: Bus) -> Run:
@@ -367,20 +360,14 @@ def resume(
                 f"run '{name}' was not imported to its end: repeat groundwatch replay start --run {name} "
                 f"--file {found.spec.file}"
             )
-        if not (served or with_settings):
+        if not served:
             found.spec.check_judges()
         found = await running.resume(runs, name, max_tokens=max_tokens, max_cost=max_cost)
         async with with_models(served, settings, quiet=as_json) as judging:
             with shown(found, as_json) as show:
-                return await running.work(bus, with_file(judging, with_settings), found, on_progress=show)
+                return await running.work(bus, judging, found, on_progress=show)
 
     told_end(on_bus(settings, go_on, REPLAY, REPLAY), as_json, folder)
-
-
-def _own(models: str, with_settings: Path | None) -> str:
-    """The options that name judges which no settings have, as they are typed."""
-    named = {"--models": models, "--with": str(with_settings or "")}
-    return " ".join(f"{option} {shlex.quote(value)}" for option, value in named.items() if value)
 
 
 @contextlib.asynccontextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -15,11 +16,7 @@ from groundwatch.models.settings import ChatSettings
 from groundwatch.protocols import registry
 from groundwatch.runtime.settings import CaptioningSettings, Settings, StageSettings, held_at_once
 from groundwatch.runtime.settings.judges import EngineSettings
-from groundwatch.runtime.settings.reading import (
-    load,
-    with_file,
-    with_judge,
-)
+from groundwatch.runtime.settings.reading import load, with_judge
 
 CHAT = 'llm = { base_url = "http://judge/v1", model = "m" }\n'
 BY_TRUTH = ("amber-attribute", "amber-relation")
@@ -193,6 +190,11 @@ def test_one_protocols_cascade_that_cannot_be_is_refused(tmp_path: Path, steps: 
     assert [told in one for one in caught.value.problems] == [True]
 
 
+def judging(settings: Settings, text: str) -> Settings:
+    """The settings with a judge `other` of these sections."""
+    return settings.model_copy(update={"judges": {"other": tomllib.loads(text)}})
+
+
 def test_another_cascade_takes_the_place_of_judges_that_it_can_replace(tmp_path: Path) -> None:
     own = (
         '[verification.protocols.pope]\nengine = "visual"\n[verification.protocols.tri-he]\nengine = "llm"\n'
@@ -200,9 +202,7 @@ def test_another_cascade_takes_the_place_of_judges_that_it_can_replace(tmp_path:
     settings = read(
         tmp_path, own.replace('"visual"\n', f'"visual"\n{CHAT}').replace('"llm"\n', f'"llm"\n{CHAT}')
     )
-    other = tmp_path / "other.toml"
-    other.write_text(CASCADE)
-    judges = with_file(settings, other).verification.judges()
+    judges = with_judge(judging(settings, CASCADE), "other").verification.judges()
     assert judges["faithscore"].startswith("reference > visual") and judges["tri-he"] == "llm"
     assert judges["pope"] == "reference"
     assert with_judge(
@@ -234,13 +234,12 @@ def test_another_judge_for_all_that_it_can_serve_or_for_one(tmp_path: Path) -> N
     by_label = dict.fromkeys((*BY_TRUTH, "amber-existence", "dash-b", "pope"), "reference")
     looking = dict.fromkeys(("faithscore", "vlm2"), "visual")
     assert everyone == looking | by_label | {"tri-he": "similarity"}
-    other = tmp_path / "other.toml"
-    other.write_text("[verification.protocols.tri-he]\nengine = 'llm'\n")
-    one = with_file(settings, other).verification.by_protocol()
+    other = judging(settings, "[verification.protocols.tri-he]\nengine = 'llm'\n")
+    one = with_judge(other, "other").verification.by_protocol()
     assert one == settings.verification.by_protocol() | {"tri-he": "llm"}
-    other.write_text("[verification.protocols.tri-he]\nengine = 'triton'\n")
-    with pytest.raises(SettingsError, match=r"other.toml: .*triton cannot judge tri-he"):
-        with_file(settings, other)
+    other = judging(settings, "[verification.protocols.tri-he]\nengine = 'triton'\n")
+    with pytest.raises(SettingsError, match=r"'judges\.other\..*triton cannot judge tri-he"):
+        with_judge(other, "other")
 
 
 def test_the_documented_judges_are_the_papers(tmp_path: Path) -> None:

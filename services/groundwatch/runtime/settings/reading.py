@@ -261,17 +261,6 @@ def read_file(path: Path) -> dict[str, Any]:
         raise SettingsError(f"{path}: is not TOML: {error}") from error
 
 
-def with_file(settings: Settings, path: Path | None) -> Settings:
-    """The settings with a TOML file's judging sections over them. Raises `SettingsError` with its keys."""
-    if path is None:
-        return settings
-    above = read_file(path)
-    try:
-        return _with_tables(settings, above, "")
-    except SettingsError as error:
-        raise SettingsError(*(f"{path}: {problem}" for problem in error.problems)) from error
-
-
 def with_judge(settings: Settings, name: str) -> Settings:
     """The settings with `[judges.NAME]` over them, where there is a name. Raises `UsageError` for another."""
     if not name:
