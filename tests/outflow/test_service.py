@@ -143,6 +143,22 @@ async def test_what_waits_for_a_receiver_is_bounded(outflow, bus) -> None:
     assert 0 < sum(stage.in_flight for stage in told.service._stages) <= 64
 
 
+async def test_what_waits_is_told_by_receiver_and_a_consumer_that_is_gone(
+    outflow, bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("groundwatch.runtime.services.service.MONITOR_SECONDS", 0.05)
+    told = await outflow(it=collector(f"http://127.0.0.1:{free_port()}"))
+    await publish(bus, *(outcome(f"r{at}") for at in range(5)))
+
+    def lag() -> float | None:
+        return told.metrics.registry.get_sample_value("groundwatch_receiver_lag", {"receiver": "it"})
+
+    await eventually(lambda: lag() == 5.0)
+    assert told.service.problems() == []
+    await bus.js.delete_consumer(OUTCOMES, "outflow-to-it")
+    await eventually(lambda: any("outflow-to-it does not exist" in one for one in told.service.problems()))
+
+
 async def test_a_connection_that_is_reset(outflow, bus) -> None:
     resets = 0
 

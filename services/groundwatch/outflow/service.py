@@ -6,8 +6,6 @@ So a receiver that is away holds up nobody else, nor scoring: what it is to be t
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -20,80 +18,62 @@ from groundwatch.runtime.delivery.away import AwayJudges
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.provisioning import bind_receiver
 from groundwatch.runtime.delivery.stage import Stage
-from groundwatch.runtime.delivery.streams import FAULTS
 from groundwatch.runtime.delivery.work import Envelope, Handler, Result, Work
-from groundwatch.runtime.services.tasks import SupervisedTask
+from groundwatch.runtime.services.service import StageService
 from groundwatch.runtime.settings import Settings
-from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import OUTFLOW, ConsumerSpec, consumer, parse_subject, receiver_consumer
 from groundwatch.topology.partitions import consumers_in
 
 BATCH = 64
-MONITOR_SECONDS = 5.0
 
+RETRY_CONSUMER = f"{OUTFLOW}-retry"
 FORMS: dict[str, Any] = {"outcome": ResponseScored, "alarm": AlarmRaised}
 
 
-class OutflowService:
+class OutflowService(StageService):
     """Tells each receiver of every outcome, or of every alarm, at least once."""
 
-    name = OUTFLOW
+    mend = "run groundwatch admin provision, then start this service again"
 
     def __init__(self, settings: Settings, bus: Bus, metrics: Metrics) -> None:
-        self._settings = settings
-        self._bus = bus
-        self._metrics = metrics
+        super().__init__(OUTFLOW, settings, bus, metrics)
         self._receivers = {
             name: make_receiver(name, one, metrics) for name, one in settings.outflow.receivers.items()
         }
         self._away: list[AwayJudges] = []
-        self._stages: list[Stage[Any]] = []
-        self._monitor = SupervisedTask("outflow-monitor", self._watch)
-        self._started = False
+        self._lags: dict[str, dict[str, int]] = {}
 
     async def start(self) -> None:
         """Make the consumers of receivers that are new, then begin to fetch."""
-        for name, receiver in self._receivers.items():
-            kind: Literal["outcome", "alarm"] = "alarm" if receiver.settings.kind == "webhook" else "outcome"
-            specs = list(consumers_in(receiver_consumer(name, kind), self._bus.partitions))
-            await bind_receiver(self._bus.js, specs, self._settings.nats.replicas)
-            for spec in specs:
-                self._add(spec, FORMS[kind], self._handler(receiver), [receiver])
-        if self._receivers:
-            self._add(consumer(f"{OUTFLOW}-retry"), msgspec.Raw, self._retry, list(self._receivers.values()))
-        for stage in self._stages:
-            await stage.start()
-        self._monitor.start()
-        self._started = True
+        for receiver in self._receivers.values():
+            await bind_receiver(self.bus.js, self._consumers(receiver), self.settings.nats.replicas)
+        await super().start()
 
     async def drain(self, timeout: float) -> None:
         """Finish what was fetched, or hand it back; then let go of the connections."""
-        await self._monitor.stop()
-        await asyncio.gather(*(stage.drain(timeout) for stage in self._stages))
+        await super().drain(timeout)
         await asyncio.gather(*(receiver.close() for receiver in self._receivers.values()))
 
-    def problems(self) -> list[str]:
-        """A receiver that is away is none of ours: see `notes`."""
-        found = self._bus.problems()
-        if not self._started:
-            found.append("not started")
-        elif self._monitor.problem:
-            found.append(self._monitor.problem)
-        for stage in self._stages:
-            found += stage.problems()
-            found += [f"consumer {stage.consumer.name}: {one.problem}" for one in stage.pulls if one.problem]
-        return [f"{self.name}: {why}" for why in found]
-
     def notes(self) -> list[str]:
-        """What does not go out, and why."""
+        """What does not go out, and why: a receiver that is away is no problem of ours."""
         told = dict.fromkeys(note for away in self._away for note in away.problems())
         return [f"{self.name}: {note}" for note in told]
+
+    def _consumers(self, receiver: Receiver[Any]) -> list[ConsumerSpec]:
+        return list(consumers_in(receiver_consumer(receiver.name, _kind(receiver)), self.bus.partitions))
+
+    def _build_stages(self) -> None:
+        for receiver in self._receivers.values():
+            for spec in self._consumers(receiver):
+                self._add(spec, FORMS[_kind(receiver)], self._handler(receiver), [receiver])
+        if self._receivers:
+            self._add(consumer(RETRY_CONSUMER), msgspec.Raw, self._retry, list(self._receivers.values()))
 
     def _add(
         self, spec: ConsumerSpec, form: Any, handler: Handler[Any], receivers: Sequence[Receiver[Any]]
     ) -> None:
-        away = AwayJudges(self.name, self._metrics, number=len(receivers), what="receiver")
+        away = AwayJudges(self.name, self.metrics, number=len(receivers), what="receiver")
         self._away.append(away)
         # All the tries of one event at a receiver that hangs.
         longest = max(one.settings.timeout * (2 + one.settings.retries) for one in receivers)
@@ -104,9 +84,9 @@ class OutflowService:
                 consumer=spec,
                 event=form,
                 handler=handler,
-                bus=self._bus,
-                metrics=self._metrics,
-                retries=self._settings.retry,
+                bus=self.bus,
+                metrics=self.metrics,
+                retries=self.settings.retry,
                 batch=BATCH,
                 concurrency=1,
                 timeout=BATCH * (longest + patience),
@@ -142,22 +122,15 @@ class OutflowService:
                 failures[name] = failed
         return Result(failures=failures)
 
-    async def _watch(self) -> None:
-        told = False
-        while True:
-            lags: Counter[str] = Counter()
-            for stage in self._stages:
-                with contextlib.suppress(*FAULTS):
-                    spec = stage.consumer
-                    info = await self._bus.js.consumer_info(spec.stream, spec.name)
-                    lag = (info.num_pending or 0) + (info.num_ack_pending or 0)
-                    if spec.name == f"{OUTFLOW}-retry":
-                        self._metrics.consumer_lag.labels(self.name, spec.name).set(lag)
-                    else:
-                        lags[spec.durable.removeprefix(f"{OUTFLOW}-to-")] += lag
-            for name, lag in lags.items():
-                self._metrics.receiver_lag.labels(name).set(lag)
-            if bool(self.notes()) != told:
-                told = not told
-                logger.info("outflow.notes", notes=self.notes())
-            await asyncio.sleep(MONITOR_SECONDS)
+    def _show_lag(self, spec: ConsumerSpec, lag: int) -> None:
+        if spec.name == RETRY_CONSUMER:
+            super()._show_lag(spec, lag)
+            return
+        name = spec.durable.removeprefix(f"{OUTFLOW}-to-")
+        lags = self._lags.setdefault(name, {})
+        lags[spec.name] = lag
+        self.metrics.receiver_lag.labels(name).set(sum(lags.values()))
+
+
+def _kind(receiver: Receiver[Any]) -> Literal["outcome", "alarm"]:
+    return "alarm" if receiver.settings.kind == "webhook" else "outcome"

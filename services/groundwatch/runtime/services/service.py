@@ -27,7 +27,14 @@ from groundwatch.runtime.stores.cache import JudgementCache
 from groundwatch.runtime.stores.images import ImageStore
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
-from groundwatch.topology import HEADER_ORIGIN, HEADER_REASON, OUTCOMES, consumer, subject_of
+from groundwatch.topology import (
+    HEADER_ORIGIN,
+    HEADER_REASON,
+    OUTCOMES,
+    ConsumerSpec,
+    consumer,
+    subject_of,
+)
 from groundwatch.topology.partitions import consumers_in
 
 MONITOR_SECONDS = 5.0
@@ -69,6 +76,8 @@ class StageService:
 
     engine: Any = None
     handler: Handler[Any]
+    mend = "run groundwatch admin provision"
+    """What brings back a consumer that is not there."""
 
     def __init__(self, name: str, settings: Settings, bus: Bus | None, metrics: Metrics) -> None:
         """Without a bus only the handler is of use: nothing is fetched, looked up or kept."""
@@ -269,15 +278,16 @@ class StageService:
                 info = await self.bus.js.consumer_info(spec.stream, spec.name)
             except nats.js.errors.NotFoundError:
                 self._absent[spec.name] = (
-                    f"consumer {spec.name} does not exist on stream {spec.stream}: "
-                    "run groundwatch admin provision"
+                    f"consumer {spec.name} does not exist on stream {spec.stream}: {self.mend}"
                 )
                 self.metrics.consumer_up.labels(spec.name).set(0)
             else:
                 self._absent.pop(spec.name, None)
                 self.metrics.consumer_up.labels(spec.name).set(1)
-                lag = (info.num_pending or 0) + (info.num_ack_pending or 0)
-                self.metrics.consumer_lag.labels(self.name, spec.name).set(lag)
+                self._show_lag(spec, (info.num_pending or 0) + (info.num_ack_pending or 0))
+
+    def _show_lag(self, spec: ConsumerSpec, lag: int) -> None:
+        self.metrics.consumer_lag.labels(self.name, spec.name).set(lag)
 
 
 def find_protocol(name: str) -> EvaluationProtocol | InputError:
