@@ -2,8 +2,7 @@
 
 A response is recorded once its event is in the stream, under a subject that its tenant and id make and
 that holds one event for as long as the stream keeps it. So the answer to "is this a repeat?" is the server's
-own, and stays right with many gateways and after any restart; of what has left the stream the index of ids
-knows.
+own, and stays right with many gateways and after any restart; of what has left the stream the archive knows.
 """
 
 import asyncio
@@ -204,7 +203,7 @@ class Intake:
         await self._check_free(RESPONSES, response, digest_of(_said(response)))
 
     async def _check_free(self, stream: str, response: ResponseRecorded, digest: str) -> None:
-        """Raises `Refused` for an id that is taken, as the index or the stream knows it, `TransientError`."""
+        """Raises `Refused` for an id that the archive or the stream knows to be taken, `TransientError`."""
         same = self._known.is_same(stream, response.key, digest)
         if same is None:
             key = home_key(response.key, self._bus.partitions)
