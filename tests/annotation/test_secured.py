@@ -21,7 +21,7 @@ from groundwatch.archive.service import ArchiveService
 from groundwatch.erasure.erasing import Eraser
 from groundwatch.erasure.finding import Stores, subject
 from groundwatch.events import Decision, FactOpinion
-from groundwatch.keys import in_partition
+from groundwatch.keys import home_of, in_partition, response_key
 from groundwatch.reviews.agreement import read_agreement
 from groundwatch.reviews.corrected import read_corrected
 from groundwatch.reviews.opinions import Opinions, opinion_on
@@ -58,8 +58,10 @@ async def test_each_user_has_the_rights_that_it_needs(server: Secured, tmp_path:
         # Recorded behind the beginning of every queue.
         later = time.time() + 30
         events = [
-            outcome(f"r{number}", partition=number % server.partitions, recorded_at=later)
-            for number in range(12)
+            outcome(
+                name, partition=home_of(response_key("default", name), server.partitions), recorded_at=later
+            )
+            for name in (f"r{number}" for number in range(12))
         ]
         for one in events:
             await scoring.create(outgoing(one))

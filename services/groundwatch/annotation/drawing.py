@@ -18,7 +18,6 @@ from typing import Generic, NamedTuple, TypeVar
 import msgspec
 
 from groundwatch.events import LIVE, Decision, OutcomeKind, ResponseScored
-from groundwatch.keys import bare_key, in_partition
 from groundwatch.reviews.queues import Frame, Frames, Item, Items, QueueSpec
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.history import last_before
@@ -323,17 +322,12 @@ class QueueReader:
     async def _others(self, event: ResponseScored) -> list[ResponseScored]:
         """What other runs, and other protocols, say of the same answer."""
         found = []
-        for partition in range(self._bus.partitions):
-            key = in_partition(bare_key(event.key), partition)
-            (subject,) = subjects_in([f"{PREFIX}.outcome.*.*.{key}"], partition)
-            reading = self._bus.history.of_one_partition.read(
-                stream_in(OUTCOMES, partition), subjects=[subject]
-            )
-            async with contextlib.aclosing(reading):
-                async for read in reading:
-                    other = decoded(_DECODER, read)
-                    if other is not None and (other.run, other.protocol) != (event.run, event.protocol):
-                        found.append(other)
+        reading = self._bus.history.read(OUTCOMES, subjects=[f"{PREFIX}.outcome.*.*.{event.key}"])
+        async with contextlib.aclosing(reading):
+            async for read in reading:
+                other = decoded(_DECODER, read)
+                if other is not None and (other.run, other.protocol) != (event.run, event.protocol):
+                    found.append(other)
         return found
 
     async def _ends(self) -> list[Position]:

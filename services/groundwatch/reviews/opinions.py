@@ -8,7 +8,7 @@ import msgspec
 
 from groundwatch.errors import InputError, Unavailable
 from groundwatch.events import FactOpinion, Label, OpinionGiven, ResponseScored
-from groundwatch.keys import bare_key, in_partition, reviewer_key
+from groundwatch.keys import home_key, reviewer_key
 from groundwatch.reporting.sums import facts_of, fingerprint
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, Stored
 from groundwatch.runtime.delivery.streams import FAULTS, decoded, last_message, position_of, read_stream
@@ -72,12 +72,9 @@ class Opinions:
         return found.opinion if found is not None else None
 
     async def of(self, key: str, protocol: str = "") -> list[OpinionGiven]:
-        """The last opinion of each reviewer about an answer, in whatever partition and run it is."""
-        places = [in_partition(bare_key(key), one) for one in range(self._bus.partitions)]
-        found: list[OpinionGiven] = []
-        for place in places:
-            found += await self.latest(f"{PREFIX}.opinion.*.{protocol or '*'}.*.{place}")
-        return found
+        """The last opinion of each reviewer about an answer, in whatever run it is."""
+        place = home_key(key, self._bus.partitions)
+        return await self.latest(f"{PREFIX}.opinion.*.{protocol or '*'}.*.{place}")
 
     async def read(
         self, since_sequence: int = 0, subject: str = f"{PREFIX}.opinion.>"

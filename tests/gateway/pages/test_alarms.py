@@ -16,6 +16,7 @@ from groundwatch.errors import UsageError
 from groundwatch.events import AlarmRaised, Decision, Judge, JudgedClaim, SubSentence
 from groundwatch.gateway.live.alarms import LONGEST_NOTE, Acknowledgements
 from groundwatch.gateway.pages.alarms import read_around
+from groundwatch.keys import home_of, response_key
 from groundwatch.runtime.settings import AlarmSettings
 
 START = 1_700_000_000.0
@@ -29,11 +30,13 @@ def claims(decision: Decision, category: str = "entity", text: str = "There is a
 async def publish_turn(
     publish, *, model: str = "osprey-13b", text: str = "There is a frog.", partitions: int = 1
 ) -> None:
-    """Twenty good answers of version 1.0, then twenty bad ones of 1.1, with another model's between; in all
-    partitions in turn."""
+    """Twenty good answers of version 1.0, then twenty bad ones of 1.1, with another model's between; each
+    in its partition."""
     for number in range(40):
         bad = number >= 20
-        partition = number % partitions
+        home = {
+            name: home_of(response_key("default", name), partitions) for name in (f"a{number}", f"b{number}")
+        }
         await publish(
             f"a{number}",
             model=model,
@@ -46,9 +49,10 @@ async def publish_turn(
             judges={"verification": Judge(engine="reference")},
             tags={"version": "1.1" if bad else "1.0"},
             recorded_at=START + number,
-            partition=partition,
+            partition=home[f"a{number}"],
         )
-        await publish(f"b{number}", refuted=number % 2, recorded_at=START + number + 0.5, partition=partition)
+        name = f"b{number}"
+        await publish(name, refuted=number % 2, recorded_at=START + number + 0.5, partition=home[name])
 
 
 @pytest.fixture

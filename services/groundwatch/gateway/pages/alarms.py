@@ -16,7 +16,7 @@ from groundwatch.gateway.http.requests import Route, caller_of, form_of, is_json
 from groundwatch.gateway.live.alarms import Acknowledgements, key_of
 from groundwatch.gateway.pages.rendering import Pages, address, decimal, percent, scale_top, whole
 from groundwatch.gateway.refusals import Refused
-from groundwatch.keys import response_key
+from groundwatch.keys import home_key, response_key
 from groundwatch.reporting.alarms import Raised
 from groundwatch.reporting.sums import facts_of
 from groundwatch.reporting.trends import merged_trend
@@ -126,12 +126,8 @@ async def _raising(bus: Bus, alarm: AlarmRaised) -> Read | None:
     """The outcome that raised the alarm, where it is known which."""
     if not alarm.response_id:
         return None
-    for partition in range(bus.partitions):
-        key = response_key(alarm.tenant, alarm.response_id, partition)
-        found = await bus.history.last(OUTCOMES, subject_of("outcome", alarm.run, alarm.protocol, key))
-        if found is not None:
-            return found
-    return None
+    key = home_key(response_key(alarm.tenant, alarm.response_id), bus.partitions)
+    return await bus.history.last(OUTCOMES, subject_of("outcome", alarm.run, alarm.protocol, key))
 
 
 def _traffic(
