@@ -52,6 +52,7 @@ from groundwatch.runtime.services.tasks import until_set
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.settings.judges import EngineSettings
 from groundwatch.runtime.telemetry.logs import logger
+from groundwatch.runtime.telemetry.metrics import declare
 
 SENT = "responses.jsonl"
 
@@ -373,30 +374,16 @@ def _record(response: ResponseRecorded, name: str) -> dict[str, object]:
 
 
 class CanaryMetrics:
+    """What the last round found, for Prometheus."""
+
+    score: Gauge
+    at: Gauge
+    questions: Counter
+    failed: Counter
+
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        labels = ("suite", "model")
-        self.score = Gauge(
-            "groundwatch_canary_score", "Mean score of the last round", labels, registry=self.registry
-        )
-        self.at = Gauge(
-            "groundwatch_canary_last_round_seconds",
-            "When the last round ended, in seconds since the epoch",
-            labels,
-            registry=self.registry,
-        )
-        self.questions = Counter(
-            "groundwatch_canary_questions",
-            "Questions by what became of them",
-            (*labels, "outcome"),
-            registry=self.registry,
-        )
-        self.failed = Counter(
-            "groundwatch_canary_failed_rounds",
-            "Rounds that could not be done",
-            labels,
-            registry=self.registry,
-        )
+        declare(self, "canary", self.registry)
 
 
 class RoundTold(msgspec.Struct, frozen=True, kw_only=True):
