@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTracePartialSuccess,
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
@@ -116,14 +117,26 @@ async def test_a_request_in_many_parts_is_answered_once(gateway, monkeypatch):
     ]
     request = traces(wrong[0], *spans, wrong[1])
     content = gzip.compress(request.SerializeToString())
-    for _ in range(2):
+    for is_new in (True, False):
         headers = PROTOBUF | {"Content-Encoding": "gzip"}
         reply = await gateway.http.post("/v1/traces", content=content, headers=headers)
         assert reply.status_code == 200
         told = ExportTraceServiceResponse.FromString(reply.content).partial_success
-        assert (told.rejected_spans, "model" in told.error_message) == (2, True)
+        # They are in the ledger as declined, and told all the same.
+        assert (told.rejected_spans, "model" in told.error_message) == (0, is_new)
     assert len(parts) > 10 and max(parts) < 5_000
-    assert len(await gateway.events()) == 40
+    assert len(await gateway.events()) == 42
+
+
+def test_the_answers_to_parts_are_one_answer():
+    def answer(rejected: int, why: str) -> ExportTraceServiceResponse:
+        partly = ExportTracePartialSuccess(rejected_spans=rejected, error_message=why)
+        return ExportTraceServiceResponse(partial_success=partly if why else None)
+
+    told = None
+    for part in (answer(0, ""), answer(2, "first"), answer(0, ""), answer(3, "second")):
+        told = otlp._together(told, part)
+    assert told == answer(5, "first")
 
 
 async def test_what_is_whole_of_a_request_that_is_cut_off_is_recorded(gateway, monkeypatch):
