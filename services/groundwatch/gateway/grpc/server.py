@@ -730,9 +730,11 @@ class Admission(grpc.aio.ServerInterceptor):
             except TimeoutError:
                 ended = Refused("slow", f"the call's message was not there after {self._timeout:g} s")
             except StopAsyncIteration:
-                # The library itself ends a call whose message is larger than any call takes.
+                # The library itself ends a call whose message is larger than any call takes, and says so.
                 message = f"the call has no message, or one of more than {self._limit} bytes"
-                ended = Refused("message_too_large", message)
+                if self._refused is not None:
+                    await self._refused(Refused("message_too_large", message), caller)
+                return await end(context, Refused("invalid", message))
             if self._refused is not None:
                 await self._refused(ended, caller)
             return await end(context, ended)
