@@ -6,9 +6,9 @@ BIN := $(VENV)/bin
 # name the one for CPUs: nothing here needs a GPU.
 TORCH ?= torch==2.13.0
 
-# Three processes keep two cores busy while some of them wait; threads of libraries would be in their way. The
+# Four processes keep two cores busy while some of them wait; threads of libraries would be in their way. The
 # order is ours: files with slow tests first, and not those with many.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder
 
 # Else each of the many processes that tests start would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
