@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
+import os
+import ssl
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import hypothesis
 import nats.errors
-import nats.js.errors
 import pytest
 import structlog
 from xdist.scheduler import LoadGroupScheduling
@@ -21,9 +24,9 @@ from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.local.servers import NatsServer
 from groundwatch.runtime.settings import NatsSettings
-from groundwatch.topology import BUCKETS, STREAMS
+from groundwatch.topology import STREAMS
 from tests.support.command_line import answer, nobody, up, written
-from tests.support.provisioning import provision_again
+from tests.support.provisioning import make_as_new, provision_again
 
 if TYPE_CHECKING:
     from tests.support.triton import LiveTriton
@@ -74,6 +77,24 @@ def _logs_as_at_first() -> Iterator[None]:
     """A command that a test runs in this process sets logging up for the process."""
     yield
     structlog.reset_defaults()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _certificates_read_once() -> Iterator[None]:
+    """Each HTTP client reads the authorities that are trusted, which takes as long as most tests."""
+    read = httpx.create_ssl_context
+
+    @functools.lru_cache
+    def read_once(_named: tuple[str | None, ...], **given: Any) -> ssl.SSLContext:
+        return read(**given)
+
+    def create_ssl_context(**given: Any) -> ssl.SSLContext:
+        return read_once((os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")), **given)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for where in (httpx, httpx._transports.default):
+            patch.setattr(where, "create_ssl_context", create_ssl_context)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -138,18 +159,8 @@ async def bus(bus_factory: BusFactory) -> Bus:
 
 @pytest.fixture
 async def clean_streams(bus: Bus) -> AsyncIterator[None]:
-    """Streams, consumers and buckets as new; afterwards all are there again, whatever the test deleted.
-
-    Made anew and not purged: the server remembers message ids beyond a purge, so an event that an earlier
-    test had published would not be taken.
-    """
-    for stream in STREAMS:
-        with contextlib.suppress(nats.js.errors.NotFoundError):
-            await bus.js.delete_stream(stream.name)
-    for bucket in BUCKETS:
-        with contextlib.suppress(nats.js.errors.NotFoundError):
-            await bus.js.delete_stream(bucket.stream)
-    await provision_again(bus.js)
+    """Streams, consumers and buckets as new; afterwards all are there again, whatever the test deleted."""
+    await make_as_new(bus.js)
     yield
     with contextlib.suppress(nats.errors.Error, TimeoutError):
         there = await bus.js._api_request("$JS.API.STREAM.NAMES")
