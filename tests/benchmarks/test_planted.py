@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -12,7 +13,9 @@ from groundwatch.protocols import registry
 from groundwatch.protocols.planted import Kind
 from groundwatch_benchmarks import planted
 
-pytest.importorskip("sentence_transformers")
+# To import it takes seconds, in every process that collects tests.
+if find_spec("sentence_transformers") is None:
+    pytest.skip("needs sentence_transformers", allow_module_level=True)
 
 
 def run(*arguments: object) -> Result:

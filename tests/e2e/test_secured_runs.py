@@ -42,11 +42,11 @@ PATIENCE = 120.0
 TENANTS = ("erasable", "neighbour")
 
 
-@pytest.fixture(scope="module", params=[1, 2], ids="in-{}".format)
-def server(request: pytest.FixtureRequest) -> Iterator[Secured]:
+@pytest.fixture(scope="module")
+def server() -> Iterator[Secured]:
     with (
         tempfile.TemporaryDirectory(prefix="groundwatch-runs-", ignore_cleanup_errors=True) as folder,
-        secured(Path(folder), request.param) as started,
+        secured(Path(folder), 2) as started,
     ):
         yield started
 

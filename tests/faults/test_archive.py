@@ -109,7 +109,7 @@ class Writer:
 
 
 @pytest.mark.usefixtures("clean_streams")
-@pytest.mark.parametrize(("count", "kills"), [(1_000, 1), pytest.param(6_000, 4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("count", "kills"), [(1_000, 1), pytest.param(4_000, 3, marks=pytest.mark.slow)])
 async def test_a_killed_writer_writes_everything_once(nats_server, bus, tmp_path, count, kills):
     archive = Archive(str(tmp_path / "archive"))
     await fill(bus, 0, count)

