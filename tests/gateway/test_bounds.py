@@ -150,6 +150,16 @@ async def test_a_body_that_comes_slowly_is_cut(hasty, response):
             assert await raw.closed()
 
 
+async def test_who_goes_on_sending_slowly_is_told_all_the_same(hasty):
+    async with connected(hasty) as raw:
+        await raw.send(JSON + "Content-Length: 1000\r\n\r\n{")
+        for _ in range(8):
+            await asyncio.sleep(0.1)
+            await raw.send(" ")
+        status, _, told = await raw.reply()
+        assert (status, told["reason"]) == (408, "slow")
+
+
 async def test_a_bulk_that_stops_is_told_what_was_recorded_of_it(hasty, response):
     lines = [json.dumps(response()) for _ in range(3)]
     async with connected(hasty) as raw:

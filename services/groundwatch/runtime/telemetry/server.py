@@ -127,6 +127,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._beside = 0
         self._stop_timer()
         super().on_headers_complete()
+        self.cycle.transport = _Answering(self)  # type: ignore[assignment]
         if upgrade:
             # No other protocol is spoken here; the parser reads no further request.
             self.cycle.keep_alive = False
@@ -143,7 +144,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if self._receiving_body and not self.transport.is_closing():
+        if self._receiving_body and not self._refused and not self.transport.is_closing():
             # Answered before all was sent: the rest is read so that the answer is, but not for ever.
             self._stop_timer()
             self._timer = self.loop.call_later(self.limits.body_timeout, self.transport.close)
@@ -219,6 +220,18 @@ class BoundedProtocol(HttpToolsProtocol):
         if status == 503:
             head.append(f"retry-after: {RETRY_AFTER}")
         self.transport.write("\r\n".join((*head, "", "")).encode() + body)
+        self._linger()
+
+    def end(self) -> None:
+        """Close behind an answer."""
+        if self._receiving_body:
+            self._stop_timer()
+            self._refused = True
+            self._linger()
+        else:
+            self.transport.close()
+
+    def _linger(self) -> None:
         self.transport.write_eof()
         self._timer = self.loop.call_later(LINGER_SECONDS, self.transport.close)
 
@@ -226,6 +239,19 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+class _Answering:
+    """The transport of one answer, which whoever still sends can read before all is closed."""
+
+    def __init__(self, protocol: BoundedProtocol) -> None:
+        self._protocol = protocol
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._protocol.transport, name)
+
+    def close(self) -> None:
+        self._protocol.end()
 
 
 def bounded(limits: HttpSettings) -> type[BoundedProtocol]:
