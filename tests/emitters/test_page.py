@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 
 import yaml
 from tests.emitters import page
@@ -59,7 +60,14 @@ def test_the_addresses_are_the_gateways() -> None:
             ("groundwatch-gateway", standard.port),
         }
         paths.add(path)
-    assert paths <= {"", "/v1/litellm", "/v1/cloudevents", "/v1/responses/ID", "/v1/traces"}
+    assert paths <= {"", "/v1/litellm", "/v1/cloudevents", "/v1/responses/ID", "/v1/traces"} | proxied()
+
+
+def proxied() -> set[str]:
+    """Below the upstreams that the page names; OpenAI's client wants its version in the address."""
+    (text,) = page.blocks("Through the gateway", "toml")
+    settings = GatewaySettings(**tomllib.loads(text)["gateway"])
+    return {f"/{name}" for name in settings.proxy.upstreams} | {"/openai/v1"}
 
 
 def test_each_emitter_is_installed_by_a_section() -> None:

@@ -26,6 +26,7 @@ _DONE = b"[DONE]"
 
 _MOST_LINES = 400_000
 _FINAL = ("response.completed", "response.incomplete", "response.failed")
+_OF_A_MESSAGE = ("message_start", "content_block_start", "content_block_delta", "message_delta")
 _TEXT = ("response.output_text", "response.refusal")
 
 
@@ -82,14 +83,19 @@ def assembled(chunks: Iterable[Any]) -> dict[str, Any]:
     """
     chat = _Chat()
     responses = _Responses()
+    message = _Message()
     for given in chunks:
         chunk = given if isinstance(given, dict) else _dumped(given)
         if text_of(chunk.get("type")).startswith("response."):
             responses.add(chunk)
+        elif chunk.get("type") in _OF_A_MESSAGE:
+            message.add(chunk)
         elif chunk.get("error"):
             return {"error": chunk["error"]}
         else:
             chat.add(chunk)
+    if message.begun:
+        return message.whole()
     return responses.whole() if responses.begun else chat.whole()
 
 
@@ -188,6 +194,33 @@ class _Responses:
         return {**self._response, "object": "response", "status": status, "output": output}
 
 
+class _Message:
+    """A message of Anthropic's API, of which some events are there."""
+
+    def __init__(self) -> None:
+        self.begun = False
+        self._about: dict[str, Any] = {}
+        self._ended = "incomplete"
+        self._blocks: dict[int, dict[str, Any]] = {}
+
+    def add(self, event: dict[str, Any]) -> None:
+        self.begun = True
+        if isinstance(started := event.get("message"), dict):
+            self._about = started
+        if isinstance(begun := event.get("content_block"), dict):
+            self._blocks[_index(event)] = dict(begun)
+        delta = event.get("delta")
+        delta = delta if isinstance(delta, dict) else {}
+        self._ended = text_of(delta.get("stop_reason")) or self._ended
+        if text := text_of(delta.get("text")):
+            block = self._blocks.setdefault(_index(event), {"type": "text"})
+            block["text"] = text_of(block.get("text")) + text
+
+    def whole(self) -> dict[str, Any]:
+        content = [block for _, block in sorted(self._blocks.items())]
+        return {"role": "assistant", **self._about, "content": content, "stop_reason": self._ended}
+
+
 def _index(held: dict[str, Any], key: str = "index") -> int:
     number = held.get(key)
     return number if type(number) is int else 0
@@ -251,4 +284,4 @@ def response_tags(response: dict[str, Any]) -> dict[str, str]:
     choices = response.get("choices")
     first = choices[0] if isinstance(choices, list) and choices else None
     reason = first.get("finish_reason") if isinstance(first, dict) else ""
-    return finish_tag(reason or response.get("status"))
+    return finish_tag(reason or response.get("stop_reason") or response.get("status"))

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -81,7 +81,7 @@ class GatewayCore:
         self.problems = problems
         self._reading: dict[asyncio.Event, float] = {}
         self._process = secrets.token_hex(8)
-        self._batches = Counter[tuple[str, Source]]()
+        self._lost: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
         self.bounds = limits(self.settings.intake)
         self.threads = Reading()
         self.held = Held(self.settings.http.max_receiving)
@@ -164,16 +164,18 @@ class GatewayCore:
 
     async def batch_refused(self, source: Source, refused: Refused, caller: Caller) -> None:
         """A request with logged calls was refused. Unless it comes again they are lost, and nobody else tells
-        of it; while NATS is away it is counted with the next one.
+        of it.
         """
         if refused.status.http not in REFUSED_FOR_GOOD:
             return
         self.logged.batch_refused(source, refused, caller)
-        tenant = caller.tenant("")
-        self._batches[tenant, source] += 1
-        number = self._batches[tenant, source]
-        lost = {BATCH_REFUSED: number}
-        report = LossReport(sender=f"{source} batches", process=self._process, sequence=number, lost=lost)
+        await self.lose(caller.tenant(""), f"{source} batches", BATCH_REFUSED)
+
+    async def lose(self, tenant: str, sender: str, reason: str) -> None:
+        """Count what was lost here; while NATS is away it is counted with the next one."""
+        lost = self._lost[tenant, sender]
+        lost[reason] += 1
+        report = LossReport(sender=sender, process=self._process, sequence=lost.total(), lost=dict(lost))
         with contextlib.suppress(TransientError, *FAULTS):
             async with bounded():
                 await self.count_losses(tenant, report)

@@ -11,6 +11,7 @@ from groundwatch.gateway.answers import Index
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.api import HttpApi
 from groundwatch.gateway.http.requests import Guard
+from groundwatch.gateway.proxy import Proxy
 from groundwatch.gateway.receivers.cloudevents import CloudEventRoutes
 from groundwatch.gateway.receivers.dynamo import Dynamo
 from groundwatch.gateway.receivers.joining import Joiner
@@ -116,8 +117,10 @@ class GatewayService:
         if self._replays is not None:
             self._stack.push_async_callback(self._replays.close)
         self._stack.push_async_callback(core.intake.attachments.close)
+        proxy = Proxy(core)
+        self._stack.push_async_callback(lambda: proxy.drain(self._timeout))
         self._stack.push_async_callback(self._close_doors)
-        self.app = HttpApi(core, receiver, cloud_events.routes()).app()
+        self.app = HttpApi(core, receiver, [*cloud_events.routes(), *proxy.routes()]).app()
         server = HttpServer(self.app, host=settings.host, port=settings.port, limits=settings.http)
         await server.start()
         self._doors.append(server.stop)

@@ -325,10 +325,20 @@ def test_the_outflow_reaches_its_receivers_alone() -> None:
     assert named(objects, "Deployment", "outflow")["spec"]["replicas"] == 2
 
 
-def test_the_gateway_reaches_images_at_an_address_where_it_may_fetch_them() -> None:
-    rule = {"ports": [{"port": 443, "protocol": "TCP"}]}
-    fetching = LLM | {"settings": {"gateway": {"fetch": {"allow": ["https://images.example.com/"]}}}}
-    for values, expected in ((LLM, set()), (fetching, {"gateway"})):
+@pytest.mark.parametrize(
+    ("gateway", "port"),
+    [
+        ({"fetch": {"allow": ["https://images.example.com/"]}}, 443),
+        ({"proxy": {"upstreams": {"openai": "https://api.openai.com"}}}, 443),
+        ({"proxy": {"upstreams": {"vllm": "http://vllm.example.com:8001/v1"}}}, 8001),
+    ],
+)
+def test_the_gateway_reaches_what_it_may_fetch_and_where_it_passes_calls_on(
+    gateway: dict[str, Any], port: int
+) -> None:
+    rule = {"ports": [{"port": port, "protocol": "TCP"}]}
+    reaching = LLM | {"settings": {"gateway": gateway}}
+    for values, expected in ((LLM, set()), (reaching, {"gateway"})):
         done = template((), values)
         policies = of_kind(list(filter(None, yaml.safe_load_all(done.stdout))), "NetworkPolicy")
         assert {

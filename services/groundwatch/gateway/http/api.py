@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from functools import partial
-from typing import Any
 from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
@@ -12,7 +11,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from groundwatch.errors import GroundwatchError
 from groundwatch.events import DEFAULT_TENANT
@@ -23,6 +22,7 @@ from groundwatch.gateway.http.requests import (
     Guard,
     Receiving,
     Route,
+    Streamed,
     body_of,
     caller_of,
     check_encoding,
@@ -82,20 +82,6 @@ class _Application(Starlette):
         return ExceptionMiddleware(self.router, self.exception_handlers)
 
 
-class _Watching(StreamingResponse):
-    """Says when it is over, however that comes: who reads the past is counted as who waits for more."""
-
-    def __init__(self, over: Callable[[], None], content: AsyncIterator[bytes], **options: Any) -> None:
-        super().__init__(content, **options)
-        self._over = over
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self._over()
-
-
 class HttpApi:
     def __init__(self, core: GatewayCore, receiver: Receiver, more: Sequence[Route] = ()) -> None:
         """`more` are routes of others."""
@@ -130,7 +116,7 @@ class HttpApi:
         hosts = [*settings.hosts, settings.host]
         if own := urlsplit(settings.login.url).hostname:
             hosts.append(own)
-        authenticated = AuthMiddleware(receiving, self._core.access)
+        authenticated = AuthMiddleware(receiving, self._core.access, tuple(settings.proxy.upstreams))
         guarded = SameOrigin(authenticated, hosts, setting="gateway.hosts", pages=self.is_page)
         return Guard(guarded)
 
@@ -269,7 +255,7 @@ class HttpApi:
         wanted = Filter(model=query.get("model", ""), tenant=tenant, protocol=query.get("protocol", ""))
         self._watching += 1
         frames = self._core.live.frames(wanted, int(since) if since else None)
-        return _Watching(self._watched, frames, headers=headers, media_type="text/event-stream")
+        return Streamed(self._watched, frames, headers=headers, media_type="text/event-stream")
 
     def _watched(self) -> None:
         self._watching -= 1

@@ -6,7 +6,7 @@ import base64
 import binascii
 import contextlib
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, ParamSpec, Self, TypeVar
@@ -17,7 +17,7 @@ from starlette import routing
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, HTTPConnection, Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from groundwatch.errors import UNDECODED, InputError, TransientError
@@ -314,12 +314,20 @@ WITH_PASSWORD = (LANGFUSE, "/v1/cloudevents")
 FORM = "application/x-www-form-urlencoded"
 
 
-class AuthMiddleware:
-    """Says to the application who calls, or why nobody knows: each route has what it needs."""
+TOKEN = "x-groundwatch-token"
+"""Of a call that is passed on: `Authorization` is for where it goes."""
 
-    def __init__(self, app: ASGIApp, access: Access) -> None:
+
+class AuthMiddleware:
+    """Says to the application who calls, or why nobody knows: each route has what it needs.
+
+    Below `proxied` they say so in a header of their own.
+    """
+
+    def __init__(self, app: ASGIApp, access: Access, proxied: Sequence[str] = ()) -> None:
         self._app = app
         self._access = access
+        self._proxied = tuple(f"/{name}/" for name in proxied)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -336,6 +344,9 @@ class AuthMiddleware:
         host = client[0] if client else ""
         if not self._access.asks:
             return self._access.unasked(host)
+        if scope["path"].startswith(self._proxied):
+            token = Headers(scope=scope).get(TOKEN)
+            return self._access.bearer(token and f"Bearer {token}", host)
         said = Headers(scope=scope).get("authorization")
         if said is None and (caller := self._access.in_session(HTTPConnection(scope).cookies)) is not None:
             scope["state"]["in_session"] = True
@@ -408,6 +419,20 @@ class Guard:
             logger.error("gateway.request", path=scope.get("path"), error=repr(error), exc_info=error)
             if not started:
                 await problem(500, "the gateway failed; its log says why")(scope, receive, send)
+
+
+class Streamed(StreamingResponse):
+    """Says when it is over, however that comes."""
+
+    def __init__(self, over: Callable[[], None], content: AsyncIterator[bytes], **options: Any) -> None:
+        super().__init__(content, **options)
+        self._over = over
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._over()
 
 
 class Route(routing.Route):

@@ -142,7 +142,7 @@ SETTLED = frozenset({"conflict", "erased", "other_tenant"})
 TOGETHER = 16
 """Calls of one request that are recorded at once."""
 
-Source = Literal["otlp", "litellm", "kserve", "dynamo", "nats"]
+Source = Literal["otlp", "litellm", "kserve", "dynamo", "nats", "proxy"]
 """By which way a logged call came: bounded, since it is a metric's label."""
 
 Result = Literal[

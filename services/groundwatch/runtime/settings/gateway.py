@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from groundwatch.errors import InputError
 from groundwatch.protocols import registry
-from groundwatch.runtime.security.urls import read_pattern
+from groundwatch.runtime.security.urls import read_pattern, read_url
 from groundwatch.runtime.settings.login import LoginSettings
 from groundwatch.section import AtLeastOne, Count, NotNegative, Port, Positive, Section, wrong
 
@@ -46,7 +46,32 @@ def _network(text: str) -> str:
     return text
 
 
+_PAGES = {"alarms", "answers", "compare", "connect", "health", "login", "logout", "queues", "review", "runs"}
+_OWN = _PAGES | {"api", "favicon.ico", "healthz", "images", "metrics", "readyz", "static", "v1"}
+"""With what the addresses of the gateway itself begin."""
+
+
+def _first(name: str) -> str:
+    """With which an address begins."""
+    if not re.fullmatch(r"[a-z][a-z0-9-]{0,31}", name) or name in _OWN:
+        own = f", and none of the gateway's own ({', '.join(sorted(_OWN))})"
+        raise ValueError(f"'{name[:64]}' is no name of an upstream: it has a-z, 0-9 and -, as openai{own}")
+    return name
+
+
+def _upstream(url: str) -> str:
+    try:
+        found = read_url(url)
+    except InputError as error:
+        raise ValueError(str(error)) from error
+    if found.scheme not in ("http", "https") or found.query is not None:
+        raise ValueError(f"'{url[:300]}' is no address such as https://api.openai.com")
+    return url
+
+
 Hosts = tuple[Annotated[str, AfterValidator(_host)], ...]
+UpstreamName = Annotated[str, AfterValidator(_first)]
+Upstream = Annotated[str, AfterValidator(_upstream)]
 Protocol = Annotated[str, AfterValidator(_protocol)]
 
 
@@ -175,6 +200,20 @@ class DynamoSettings(Section):
     tenant: str = ""
 
 
+class ProxySettings(Section):
+    """Calls that are passed on to the API of a model, and recorded on their way. Times in seconds.
+
+    `upstreams` names each: with `openai = "https://api.openai.com"` what is sent to `/openai/v1/…` here goes
+    to `https://api.openai.com/v1/…`. Of an answer something must come every `timeout` seconds. Copies of
+    calls that are under way hold at most `gateway.http.max_receiving`, apart from other requests.
+    """
+
+    upstreams: dict[Annotated[str, AfterValidator(_first)], Annotated[str, AfterValidator(_upstream)]] = (
+        Field(default_factory=dict)
+    )
+    timeout: Positive = 600.0
+
+
 class TenantRate(Section):
     """`rate` responses a second, and `burst` at once; `burst` 0: as many as come in 10 seconds."""
 
@@ -231,6 +270,7 @@ class GatewaySettings(Section):
     logged_calls: LoggedCallsSettings = LoggedCallsSettings()
     cloud_events: CloudEventsSettings = CloudEventsSettings()
     dynamo: DynamoSettings = DynamoSettings()
+    proxy: ProxySettings = ProxySettings()
     admission: AdmissionSettings = AdmissionSettings()
     sampling: tuple[SamplingRule, ...] = ()
 
