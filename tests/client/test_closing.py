@@ -164,9 +164,13 @@ async def test_what_is_still_being_recorded_is_not_counted_as_lost(gateway: Any,
     with frozen(nats_server.pid):
         await recorder.aclose(1.0)
         assert sum(recorder.lost.values()) == len(names)
+        deadline = time.monotonic() + LONG
+        # Its thread may end a little later.
+        while not waiting(gateway.service.url, ""):
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.01)
         another = Recorder(gateway.service.url)
         await asyncio.sleep(0.3)
-    deadline = time.monotonic() + LONG
     while waiting(gateway.service.url, ""):
         assert time.monotonic() < deadline
         await another.aflush(0.1)

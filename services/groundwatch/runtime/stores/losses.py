@@ -1,5 +1,6 @@
 """What senders lost before it came to a gateway: counts that they report, of each process its newest."""
 
+import contextlib
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -110,11 +111,7 @@ async def losses_by_sender(js: JetStreamContext) -> dict[str, dict[str, int]]:
     found: dict[str, Counter[str]] = {}
     others: Counter[str] = Counter()
     try:
-        async for read in read_stream(js, STREAM, subjects=(SUBJECTS,)):
-            try:
-                report = _DECODER.decode(read.data)
-            except UNDECODED:
-                continue
+        for report in (await _reports(js)).values():
             known = report.sender in found or len(found) < MOST_SENDERS
             lost = found.setdefault(report.sender, Counter()) if known else others
             for reason, number in report.lost.items():
@@ -123,3 +120,17 @@ async def losses_by_sender(js: JetStreamContext) -> dict[str, dict[str, int]]:
         return {}
     told = {sender: dict(sorted(found[sender].items())) for sender in sorted(found)}
     return told | ({OTHERS: dict(sorted(others.items()))} if others else {})
+
+
+async def _reports(js: JetStreamContext) -> dict[str, LossReport]:
+    """The newest of each process, by its subject."""
+    subjects = (await js.stream_info(STREAM, subjects_filter=SUBJECTS)).state.subjects or {}
+    read = {one.subject: one.data async for one in read_stream(js, STREAM, subjects=(SUBJECTS,))}
+    # One that is replaced while all are read is not among them.
+    for subject in subjects.keys() - read.keys():
+        read[subject] = (await js.get_last_msg(STREAM, subject)).data or b""
+    reports: dict[str, LossReport] = {}
+    for subject, data in read.items():
+        with contextlib.suppress(*UNDECODED):
+            reports[subject] = _DECODER.decode(data)
+    return reports
