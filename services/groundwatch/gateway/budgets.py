@@ -23,7 +23,7 @@ from groundwatch.gateway.auth import Filter
 from groundwatch.keys import bare_key
 from groundwatch.protocols import registry
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.streams import follow_stream, read_stream
+from groundwatch.runtime.delivery.streams import follow_stream, read_newest
 from groundwatch.runtime.services.tasks import SupervisedTask, until_set
 from groundwatch.runtime.settings.gateway import SamplingRule
 from groundwatch.runtime.stores.buckets import Bucket
@@ -169,10 +169,9 @@ async def bucket(js: JetStreamContext) -> KeyValue:
 
 async def in_use(js: JetStreamContext, now: float | None = None) -> list[BudgetUse]:
     moment = time.time() if now is None else now
-    held: dict[str, bytes] = {}
     await bucket(js)
-    async for read in read_stream(js, STREAM, subjects=[f"{PREFIX}>"]):
-        held[read.subject.removeprefix(PREFIX)] = read.data
+    newest = await read_newest(js, STREAM, f"{PREFIX}>")
+    held = {subject.removeprefix(PREFIX): data for subject, data in newest.items()}
     rows = []
     for key in sorted(held):
         kind, _, name = key.partition(".")

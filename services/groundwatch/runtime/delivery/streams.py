@@ -245,6 +245,17 @@ def read_stream(js: JetStreamContext, stream: str, **reading: Unpack[Reading]) -
     return one_by_one(read_batches(js, stream, **reading))
 
 
+async def read_newest(js: JetStreamContext, stream: str, subjects: str) -> dict[str, bytes]:
+    """The newest message on each subject, also of one that is replaced while all are read. Raises as
+    `read_batches`."""
+    there = (await js.stream_info(stream, subjects_filter=subjects)).state.subjects or {}
+    newest = {one.subject: one.data async for one in read_stream(js, stream, subjects=(subjects,))}
+    for subject in there.keys() - newest.keys():
+        with contextlib.suppress(nats.js.errors.NotFoundError):
+            newest[subject] = (await js.get_last_msg(stream, subject)).data or b""
+    return newest
+
+
 async def one_by_one(batches: AsyncGenerator[list[Read]]) -> AsyncGenerator[Read]:
     """What comes in batches; those are closed with it."""
     async with contextlib.aclosing(batches):

@@ -1,6 +1,5 @@
 """What senders lost before it came to a gateway: counts that they report, of each process its newest."""
 
-import contextlib
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -13,7 +12,7 @@ from nats.js import JetStreamContext
 from groundwatch.errors import UNDECODED, TransientError
 from groundwatch.keys import digest
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.streams import read_stream
+from groundwatch.runtime.delivery.streams import read_newest
 from groundwatch.runtime.stores.buckets import Bucket
 from groundwatch.topology import LOSSES_BUCKET
 
@@ -111,7 +110,11 @@ async def losses_by_sender(js: JetStreamContext) -> dict[str, dict[str, int]]:
     found: dict[str, Counter[str]] = {}
     others: Counter[str] = Counter()
     try:
-        for report in (await _reports(js)).values():
+        for data in (await read_newest(js, STREAM, SUBJECTS)).values():
+            try:
+                report = _DECODER.decode(data)
+            except UNDECODED:
+                continue
             known = report.sender in found or len(found) < MOST_SENDERS
             lost = found.setdefault(report.sender, Counter()) if known else others
             for reason, number in report.lost.items():
@@ -120,17 +123,3 @@ async def losses_by_sender(js: JetStreamContext) -> dict[str, dict[str, int]]:
         return {}
     told = {sender: dict(sorted(found[sender].items())) for sender in sorted(found)}
     return told | ({OTHERS: dict(sorted(others.items()))} if others else {})
-
-
-async def _reports(js: JetStreamContext) -> dict[str, LossReport]:
-    """The newest of each process, by its subject."""
-    subjects = (await js.stream_info(STREAM, subjects_filter=SUBJECTS)).state.subjects or {}
-    read = {one.subject: one.data async for one in read_stream(js, STREAM, subjects=(SUBJECTS,))}
-    # One that is replaced while all are read is not among them.
-    for subject in subjects.keys() - read.keys():
-        read[subject] = (await js.get_last_msg(STREAM, subject)).data or b""
-    reports: dict[str, LossReport] = {}
-    for subject, data in read.items():
-        with contextlib.suppress(*UNDECODED):
-            reports[subject] = _DECODER.decode(data)
-    return reports
