@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import itertools
 import json
 import os
 import statistics
@@ -36,6 +37,7 @@ from ingest import HOST, gateway
 PATH = "/v1/chat/completions"
 WARM_UP = 20
 READY_SECONDS = 30.0
+NUMBERS = itertools.count(1)
 
 
 async def measure(calls: int = 400, image: int = 200_000) -> dict[str, Any]:
@@ -111,10 +113,9 @@ async def _recorded(bus: Bus, calls: int) -> int:
 
 async def _answer(request: Request) -> JSONResponse:
     await request.body()
-    _answer.number = number = getattr(_answer, "number", 0) + 1  # type: ignore[attr-defined]
     message = {"role": "assistant", "content": "A brown dog sits on a red mat."}
     choices = [{"index": 0, "message": message, "finish_reason": "stop"}]
-    return JSONResponse({"id": f"chatcmpl-{number}", "model": "heron-7b", "choices": choices})
+    return JSONResponse({"id": f"chatcmpl-{next(NUMBERS)}", "model": "heron-7b", "choices": choices})
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
+import nats.js.errors
 import openai
 import pytest
 from pydantic import ValidationError
@@ -18,6 +19,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from tests.runtime.conftest import eventually
+from tests.support.frozen import frozen
 from tests.support.routes import served_by
 
 from groundwatch.runtime.settings.gateway import _OWN, GatewaySettings, ProxySettings
@@ -44,6 +46,7 @@ class Upstream:
         self.bodies: list[bytes] = []
         self.go_on = asyncio.Event()
         self.encoded = False
+        self.odd = False
         app = Starlette(
             routes=[Route("/base/{path:path}", self.answer, methods=["GET", "POST", "DELETE", "PUT"])]
         )
@@ -64,6 +67,8 @@ class Upstream:
             asked = json.loads(body)
             if asked.get("stream"):
                 return StreamingResponse(self.chunks(cut="cut" in asked), media_type="text/event-stream")
+            if self.odd:
+                return Response("<p>busy</p>", media_type="text/html")
             told = completion("A dog on a mat.")
             if self.encoded:
                 zipped = gzip.compress(json.dumps(told).encode())
@@ -154,8 +159,9 @@ async def test_a_call_passes_as_it_is_and_is_recorded(passing, upstream, bus):
     (event,) = await recorded(passing)
     assert (event.model, event.answer, event.prompt) == ("heron-7b", "A dog on a mat.", "What is this?")
     assert len(event.images) == 1 and event.tenant == "default"
-    async for stored in read_all(bus):
-        assert KEY.encode() not in stored
+    stored = [message async for message in read_all(bus)]
+    assert any(b"A dog on a mat." in message for message in stored)
+    assert not any(KEY.encode() in message for message in stored)
     assert passing.count("groundwatch_logged_calls_total", source="proxy", result="recorded") == 1
 
 
@@ -164,7 +170,7 @@ async def read_all(bus: Any) -> AsyncIterator[bytes]:
     names = (await bus.js._api_request("$JS.API.STREAM.NAMES"))["streams"]
     for name in names:
         for number in range(1, (await bus.js.stream_info(name)).state.last_seq + 1):
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(nats.js.errors.NotFoundError):
                 message = await bus.js.get_msg(name, number)
                 yield (message.data or b"") + repr(message.headers).encode()
 
@@ -271,13 +277,34 @@ async def test_a_call_passes_though_it_cannot_be_recorded(gateway_factory, upstr
     assert await passing.events() == []
 
 
+async def test_a_call_passes_while_nats_is_away(passing, nats_server):
+    with frozen(nats_server.pid):
+        reply = await passing.http.post(
+            "/openai/v1/chat/completions", json={"model": "heron", "messages": ASKED}
+        )
+        assert reply.json()["choices"][0]["message"]["content"] == "A dog on a mat."
+    (event,) = await recorded(passing)
+    assert event.answer == "A dog on a mat."
+
+
+async def test_an_answer_that_nobody_reads_is_in_the_ledger(passing, upstream):
+    upstream.odd = True
+    call = {"model": "heron", "messages": ASKED}
+    assert (await passing.http.post("/openai/v1/chat/completions", json=call)).text == "<p>busy</p>"
+    assert (await passing.http.post("/openai/v1/threads/t/messages", json=call)).status_code == 200
+    (event,) = await recorded(passing)
+    assert event.answer == "" and set(event.declined.values()) == {"unreadable"}
+
+
 async def test_nobody_answers_there(gateway_factory):
     with contextlib.closing(await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)) as closed:
         port = closed.sockets[0].getsockname()[1]
     gateway = await gateway_factory(proxy={"upstreams": {"openai": f"http://127.0.0.1:{port}"}})
     reply = await gateway.http.post("/openai/v1/chat/completions", json={"model": "m", "messages": ASKED})
     assert reply.status_code == 502
-    assert reply.json()["error"] == f"http://127.0.0.1:{port} does not answer (ConnectError)"
+    assert reply.json()["error"] == (
+        "the upstream 'openai' does not answer (ConnectError): gateway.proxy.upstreams says where it is"
+    )
 
 
 async def test_who_calls_is_said_in_a_header_of_its_own(gateway_factory, upstream, tmp_path):
@@ -295,6 +322,7 @@ async def test_who_calls_is_said_in_a_header_of_its_own(gateway_factory, upstrea
     ):
         reply = await gateway.http.post("/openai/v1/chat/completions", json=call, headers=headers)
         assert reply.status_code == status, headers
+        assert ("x-groundwatch-token: TOKEN" in reply.text) == ("X-Groundwatch-Token" not in headers)
     assert upstream.seen == []
     async with client(gateway, default_headers={"X-Groundwatch-Token": "a-token-of-the-birds"}) as api:
         await api.chat.completions.create(model="heron", messages=ASKED)

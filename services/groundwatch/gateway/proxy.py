@@ -1,6 +1,7 @@
 """Calls passed on to the API of a model, as they are, and recorded on their way."""
 
 import asyncio
+import secrets
 import time
 from collections.abc import AsyncIterator, Iterable
 from typing import Literal
@@ -20,7 +21,7 @@ from groundwatch.runtime.telemetry.logs import logger
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 READ = ("/chat/completions", "/completions", "/responses", "/messages")
-"""How the addresses end at which a model answers; what goes to others is passed on alone."""
+"""How the addresses end at which a model answers; what goes to others, or to threads, passes alone."""
 
 OWN = "x-groundwatch-"
 """With which headers begin that are for the gateway."""
@@ -128,9 +129,9 @@ class Proxy:
     async def pass_on(self, request: Request) -> Response:
         name, _, path = request.scope["path"].lstrip("/").partition("/")
         if ".." in path.split("/"):
-            raise Refused("invalid", "leads elsewhere", field="path")
+            raise Refused("invalid", "leads elsewhere: leave out '..'", field="path")
         exchange = None
-        if request.method == "POST" and path.endswith(READ):
+        if request.method == "POST" and path.endswith(READ) and "threads/" not in path:
             exchange = Exchange(self._held, self._core.settings.max_whole)
 
         async def body() -> AsyncIterator[bytes]:
@@ -152,8 +153,8 @@ class Proxy:
                 exchange.release()
             logger.warning("gateway.proxy", upstream=name, error=repr(error))
             status = 504 if isinstance(error, httpx.TimeoutException) else 502
-            upstream = self._settings.upstreams[name]
-            return problem(status, f"{upstream} does not answer ({type(error).__name__})")
+            why = f"({type(error).__name__}): gateway.proxy.upstreams says where it is"
+            return problem(status, f"the upstream '{name}' does not answer {why}")
         except BaseException:
             if exchange is not None:
                 exchange.release()
@@ -193,7 +194,7 @@ class Proxy:
         if exchange is None:
             return
         try:
-            if answer.is_error:
+            if not answer.is_success:
                 self._core.logged.count("proxy", "ignored")
             elif exchange.refused is not None:
                 await self._lose(caller, exchange.refused)
@@ -209,12 +210,14 @@ class Proxy:
 
     async def _record(self, answer: httpx.Response, exchange: Exchange, caller: Caller) -> None:
         deadline = time.monotonic() + PATIENCE
+        # Of what names itself by nothing, so that it is in the ledger, as declined.
+        name = secrets.token_hex(16)
         while True:
             try:
                 call = await self._core.threads.run(
                     caller.sender, read_exchange, exchange.body("request"), _decoded(answer, exchange)
                 )
-                ended = await self._core.logged.record_or_decline(call, caller, "proxy")
+                ended = await self._core.logged.record_or_decline(call, caller, "proxy", name=name)
             except GroundwatchError as error:
                 ended = refusal_of(error)
             if not isinstance(ended, Refused) or not ended.passing:
@@ -252,5 +255,5 @@ def _decoded(answer: httpx.Response, exchange: Exchange) -> bytes:
     try:
         return httpx.Response(200, headers=encoding, content=exchange.body("response")).content
     except httpx.DecodingError:
-        # A compressed answer that was cut off.
+        # Not what its header says. Of one that was cut off there is what came.
         return b""

@@ -314,7 +314,7 @@ WITH_PASSWORD = (LANGFUSE, "/v1/cloudevents")
 FORM = "application/x-www-form-urlencoded"
 
 
-TOKEN = "x-groundwatch-token"
+PROXY_TOKEN = "x-groundwatch-token"
 """Of a call that is passed on: `Authorization` is for where it goes."""
 
 
@@ -345,8 +345,10 @@ class AuthMiddleware:
         if not self._access.asks:
             return self._access.unasked(host)
         if scope["path"].startswith(self._proxied):
-            token = Headers(scope=scope).get(TOKEN)
-            return self._access.bearer(token and f"Bearer {token}", host)
+            if token := Headers(scope=scope).get(PROXY_TOKEN):
+                return self._access.tokens.caller(token.strip())
+            message = f"send a token as '{PROXY_TOKEN}: TOKEN': 'authorization' is for the API behind this"
+            raise Refused("unauthenticated", message)
         said = Headers(scope=scope).get("authorization")
         if said is None and (caller := self._access.in_session(HTTPConnection(scope).cookies)) is not None:
             scope["state"]["in_session"] = True

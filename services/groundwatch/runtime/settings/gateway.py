@@ -51,8 +51,7 @@ _OWN = _PAGES | {"api", "favicon.ico", "healthz", "images", "metrics", "readyz",
 """With what the addresses of the gateway itself begin."""
 
 
-def _first(name: str) -> str:
-    """With which an address begins."""
+def _upstream_name(name: str) -> str:
     if not re.fullmatch(r"[a-z][a-z0-9-]{0,31}", name) or name in _OWN:
         own = f", and none of the gateway's own ({', '.join(sorted(_OWN))})"
         raise ValueError(f"'{name[:64]}' is no name of an upstream: it has a-z, 0-9 and -, as openai{own}")
@@ -70,7 +69,7 @@ def _upstream(url: str) -> str:
 
 
 Hosts = tuple[Annotated[str, AfterValidator(_host)], ...]
-UpstreamName = Annotated[str, AfterValidator(_first)]
+UpstreamName = Annotated[str, AfterValidator(_upstream_name)]
 Upstream = Annotated[str, AfterValidator(_upstream)]
 Protocol = Annotated[str, AfterValidator(_protocol)]
 
@@ -208,9 +207,7 @@ class ProxySettings(Section):
     calls that are under way hold at most `gateway.http.max_receiving`, apart from other requests.
     """
 
-    upstreams: dict[Annotated[str, AfterValidator(_first)], Annotated[str, AfterValidator(_upstream)]] = (
-        Field(default_factory=dict)
-    )
+    upstreams: dict[UpstreamName, Upstream] = Field(default_factory=dict)
     timeout: Positive = 600.0
 
 
