@@ -65,22 +65,30 @@ async def test_a_run_outlives_those_who_work_at_it(
         monkeypatch.setenv(name, value)
     began = time.time()
     await record(bus, *(response(f"r{number}", recorded_at=began + number / 4) for number in range(60)))
-    # At the recorded pace that takes 15 s: long enough to die in the middle.
-    await Replays(bus).begin("long", settings_of(bus), speed=1.0)
     port = free_port()
     first = shell.start("serve", "replay", "--metrics-port", port, stderr=subprocess.DEVNULL)
-    await reached(bus, "long", 5)
     working = re.compile(r'^groundwatch_replay_state\{run="long",state="working"\} 1.0$', re.MULTILINE)
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30.0) as http:
+
+        async def ready() -> bool:
+            try:
+                return (await http.get("/readyz")).status_code == 200
+            except httpx.TransportError:
+                return False
 
         async def told() -> bool:
             # The gauges look every few seconds.
             return working.search((await http.get("/metrics")).text) is not None
 
+        await eventually(ready, within=PATIENCE)
+        # At the recorded pace that takes 15 s: long enough to die in the middle.
+        await Replays(bus).begin("long", settings_of(bus), speed=1.0)
         await eventually(told, within=30)
-        assert (await http.get("/readyz")).status_code == 200
+    await reached(bus, "long", 5)
     first.kill()
     first.wait(20)
+    # Else the second would have nothing left, and be stopped before it listens to signals.
+    assert (await (await Runs.open(bus.js)).get("long")).status != "done"
     second = shell.start("serve", "replay", stderr=subprocess.DEVNULL)
     run = await reached(bus, "long", 60, "done")
     second.send_signal(signal.SIGTERM)
