@@ -3,30 +3,34 @@
 
 const PATHS = /\/(chat\/completions|responses|messages)$/;
 const MOST_EARLIER = 4_000;
-const ENDED = new Set([undefined, null, "", "stop", "completed", "end_turn", "eos"]);
+const ENDED = new Set([undefined, null, "", "stop", "stop_sequence", "completed", "end_turn", "eos"]);
+const MARK = /<image(_\d+|_placeholder|_pad)?>|<\|image(_\d+|_pad)?\|>|<\|vision_start\|>|<img>|\[(image|img)( ?#? ?\d+)?\]/i;
+const SILENT = new Set(["text", "input_text", "tool_use", "thinking", "redacted_thinking", "refusal"]);
 
 export function isCall(url) {
   return PATHS.test(new URL(url, "http://localhost").pathname);
 }
 
-/** What to record of it; null where there is no answer to judge. Throws for what is no such exchange. */
+/**
+ * What to record of it, and as `others` the answers of further choices; null where there is no answer to judge.
+ * Throws for what is no such exchange.
+ */
 export function readExchange(url, requestText, responseText, whole) {
   const request = JSON.parse(requestText);
   const streamed = !responseText.trimStart().startsWith("{");
   const answer = streamed ? readEvents(eventsOf(responseText)) : readAnswer(JSON.parse(responseText));
-  if (!answer.text) return null;
+  const [first, ...others] = answer.texts.filter(Boolean);
+  if (!first) return null;
   const asked = readRequest(request);
   const finish = answer.finish ?? (whole && !streamed ? "" : "incomplete");
   return {
     // An id that is short, as a server that counts gives it, comes again.
     id: answer.id?.length >= 20 && answer.id.length <= 256 ? answer.id : undefined,
     model: answer.model || request.model,
-    answer: answer.text,
+    answer: first,
+    others: others.length ? others : undefined,
     ...asked,
-    tags: {
-      ...(ENDED.has(finish) ? {} : { finish_reason: finish }),
-      ...(answer.choices > 1 ? { choices: String(answer.choices) } : {}), // Only the first is recorded.
-    },
+    tags: ENDED.has(finish) ? {} : { finish_reason: finish },
   };
 }
 
@@ -55,6 +59,7 @@ function readRequest({ messages, input }) {
     }
   }
   const [image, reason, line] = turn;
+  if (!images.length && !leftOut.length && MARK.test(prompt)) leftOut.push("image_mark");
   const shows = images.length > image || leftOut.length > reason;
   return {
     prompt,
@@ -77,9 +82,9 @@ function readContent(content, texts, images, leftOut) {
       const image = imageOf(part);
       if (image) images.push(image);
       else leftOut.push(part.file_id || part.source?.file_id ? "file_id" : "image_missing");
-    } else if (part?.type && !["text", "input_text", "tool_use", "thinking", "refusal"].includes(part.type)) {
-      // A video, a sound, a document: no judge looks at it.
-      leftOut.push("unknown_placeholder");
+    } else if (part?.type && !SILENT.has(part.type)) {
+      // No judge looks at it.
+      leftOut.push(/video|audio/.exec(part.type)?.[0] ?? "document");
     }
   }
   return content.some((part) => part?.type === "tool_result");
@@ -92,18 +97,19 @@ function imageOf({ image_url: image, source }) {
 
 function readAnswer(response) {
   const { id, model } = response;
-  const message = response.choices?.[0]?.message;
-  if (message) {
-    const text = textOf(message.content) || message.refusal || "";
-    return { id, model, text, finish: response.choices[0].finish_reason ?? "", choices: response.choices.length };
+  if (response.choices?.[0]?.message) {
+    const texts = response.choices.map(({ message }) => textOf(message?.content) || message?.refusal || "");
+    return { id, model, texts, finish: response.choices[0].finish_reason ?? "" };
   }
   if (response.output) {
     const said = response.output.filter((item) => item.type === "message");
     const text = said.map((item) => textOf(item.content)).filter(Boolean).join("\n");
-    return { id, model, text, finish: response.status };
+    return { id, model, texts: [text], finish: response.status };
   }
-  if (response.type === "message") return { id, model, text: textOf(response.content), finish: response.stop_reason };
-  if (response.error || response.object) return { text: "" };
+  if (response.type === "message") {
+    return { id, model, texts: [textOf(response.content)], finish: response.stop_reason };
+  }
+  if (response.error || response.object) return { texts: [] };
   throw new TypeError("neither a chat completion, a response nor a message");
 }
 
@@ -115,26 +121,28 @@ function textOf(content) {
 
 /** Without the event that ends it, `finish` is absent. */
 function readEvents(events) {
-  const answer = { id: undefined, model: undefined, text: "", finish: undefined };
+  const answer = { id: undefined, model: undefined, texts: [], finish: undefined };
+  const texts = new Map();
+  const say = (text, index = 0) => texts.set(index, (texts.get(index) ?? "") + (text ?? ""));
   for (const event of events) {
     const of = event.response ?? event.message ?? event;
     answer.id ??= of.id;
     answer.model = of.model ?? answer.model;
-    if (event.choices) {
-      const choice = event.choices.find((one) => !one.index);
-      answer.text += choice?.delta?.content ?? choice?.delta?.refusal ?? "";
-      answer.finish = choice?.finish_reason ?? answer.finish;
-      for (const { index } of event.choices) answer.choices = Math.max(answer.choices ?? 1, (index ?? 0) + 1);
-    } else if (event.type === "response.output_text.delta" || event.type === "response.refusal.delta") {
-      answer.text += event.delta;
+    for (const { index, delta, finish_reason: finish } of event.choices ?? []) {
+      say(delta?.content ?? delta?.refusal, index ?? 0);
+      if (!index) answer.finish = finish ?? answer.finish;
+    }
+    if (event.type === "response.output_text.delta" || event.type === "response.refusal.delta") {
+      say(event.delta);
     } else if (event.type === "response.completed" || event.type === "response.incomplete") {
       answer.finish = event.response.status;
     } else if (event.type === "content_block_delta") {
-      answer.text += event.delta?.text ?? "";
+      say(event.delta?.text);
     } else if (event.type === "message_delta") {
       answer.finish = event.delta?.stop_reason ?? answer.finish;
     }
   }
+  answer.texts = [...texts].sort(([one], [other]) => one - other).map(([, text]) => text);
   return answer;
 }
 

@@ -47,6 +47,13 @@ function askedOf(input, init) {
   return { url, body };
 }
 
+/** Each choice is a response of its own: that with the id `name` goes on with `name#1`. */
+function recordChoices(recorder, { others = [], ...exchange }, tags) {
+  const first = { ...exchange, tags: { ...exchange.tags, ...tags } };
+  const id = recorder.record(first);
+  others.forEach((answer, at) => recorder.record({ ...first, id: `${id.slice(0, 250)}#${at + 1}`, answer }));
+}
+
 function recorded(response, asked, recorder, tags) {
   const reader = response.body.getReader();
   const decoder = new TextDecoder();
@@ -57,7 +64,7 @@ function recorded(response, asked, recorder, tags) {
     over = true;
     try {
       const exchange = text && readExchange(asked.url, asked.body, text, whole);
-      if (exchange) recorder.record({ ...exchange, tags: { ...exchange.tags, ...tags } });
+      if (exchange) recordChoices(recorder, exchange, tags);
     } catch {
       recorder.lose("unreadable");
     }

@@ -14,8 +14,12 @@ from typing import Any
 
 import pytest
 from tests.client.openai_server import ANSWER, openai_server, words
+from tests.conversations.test_choices import STREAM, WHOLE
 from tests.conversations.test_turns import ANSWER as COMPLETION
 from tests.conversations.test_turns import TURNS
+
+from groundwatch.conversations.conversation import Conversation
+from groundwatch.conversations.openai import read_exchange
 
 ROOT = Path(__file__).parents[2]
 MODULE = ROOT / "clients/js/index.js"
@@ -171,9 +175,9 @@ async def test_calls_are_read_as_they_are_sent() -> None:
     *read, none, failed, page, odd = await run(SCRIPTS / "exchange.mjs", module, json.dumps(cases))
     image = "data:image/png;base64,AAAA"
     claude = {"id": SAID["id"], "model": "claude", "prompt": "What?", "images": [image, image]}
-    claude |= {"leftOut": ["unknown_placeholder"], "earlier_images": 2}
+    claude |= {"leftOut": ["document"], "earlier_images": 2}
     claude |= {"earlier": "user: Old?\nassistant: An answer."}
-    video = {"images": ["https://h/dog.png"], "leftOut": ["unknown_placeholder"]}
+    video = {"images": ["https://h/dog.png"], "leftOut": ["video"]}
     assert read == [
         claude | {"answer": "A dog.", "tags": {}},
         claude | {"answer": "A dogA dog", "tags": {"finish_reason": "max_tokens"}},
@@ -204,6 +208,46 @@ async def test_images_belong_to_turns_as_they_do_for_every_reader() -> None:
         ([*earlier, *judged], len(earlier), left_out, earlier_left_out)
         for _, earlier, judged, left_out, earlier_left_out in TURNS.values()
     ]
+
+
+@pytest.mark.parametrize("response", [WHOLE, STREAM], ids=["whole", "stream"])
+async def test_each_choice_is_a_response(response: Any, gateway: Any) -> None:
+    body = json.dumps(response) if isinstance(response, dict) else stream(*response)
+    asked = {"model": "m", "n": 3, "messages": [{"role": "user", "content": "What is <image>?"}]}
+    known = "chatcmpl-0123456789abcdef"
+    calls = [
+        ["/v1/chat/completions", asked, body],
+        ["/v1/chat/completions", asked, body.replace('"model"', f'"id": "{known}", "model"')],
+    ]
+    said = await run(SCRIPTS / "fetching.mjs", MODULE.as_uri(), gateway.service.url, json.dumps(calls))
+    assert said == {"passed": [True, True], "sent": True, "lost": {}}
+    events = {event.id: event for event in await gateway.events()}
+    assert {name: event.answer for name, event in events.items() if name.startswith(known)} == {
+        known: "A dog.",
+        f"{known}#1": "A cat.",
+        f"{known}#2": "A dog.",
+    }
+    (made,) = {name.partition("#")[0] for name in events} - {known}
+    assert {name: event.answer for name, event in events.items() if name.startswith(made)} == {
+        made: "A dog.",
+        f"{made}#1": "A cat.",
+        f"{made}#2": "A dog.",
+    }
+    for event in events.values():
+        assert event.tags["app"] == "shop"
+        # As for every reader: a mark without its image is no image.
+        assert set(event.declined.values()) == {"image_mark"}
+
+
+@pytest.mark.parametrize("mark", ["<image>", "<image_2>", "<|image_pad|>", "<IMG>", "[Image #1]", "[img]"])
+async def test_marks_are_those_of_every_reader(mark: str) -> None:
+    asked = {"model": "m", "messages": [{"role": "user", "content": f"{mark} What is it?"}]}
+    called = read_exchange(asked, COMPLETION)
+    assert isinstance(called, Conversation) and called.left_out == ("image_mark",)
+    cases = [("/v1/chat/completions", asked, json.dumps(COMPLETION), True)]
+    module = (MODULE.parent / "exchanges.js").as_uri()
+    (read,) = await run(SCRIPTS / "exchange.mjs", module, json.dumps(cases))
+    assert read["leftOut"] == ["image_mark"]
 
 
 @pytest.fixture(scope="module")

@@ -64,7 +64,10 @@ def message() -> Callable[[dict[str, Any]], pb.Response]:
             else pb.Image(data=image)
             for image in said.get("images", ())
         ]
-        plain = {name: value for name, value in said.items() if name not in ("reference", "images")}
-        return pb.Response(**plain, reference=reference, images=images)
+        before = said.get("earlier_images", 0)
+        earlier = pb.Earlier(text=said["earlier"], images=images[:before]) if "earlier" in said else None
+        structured = ("reference", "images", "earlier", "earlier_images")
+        plain = {name: value for name, value in said.items() if name not in structured}
+        return pb.Response(**plain, reference=reference, images=images[before:], earlier=earlier)
 
     return make

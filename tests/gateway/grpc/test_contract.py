@@ -14,7 +14,7 @@ import grpc
 import msgspec
 import pytest
 
-from groundwatch.events import Box, Decision, JudgedClaim
+from groundwatch.events import Box, Decision, Earlier, JudgedClaim
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
 from groundwatch.runtime.delivery import history
 
@@ -98,6 +98,7 @@ class OverHttp:
         return {
             "answer": found["response"].get("answer", ""),
             "images": found["response"].get("images", []),
+            "earlier": found["response"].get("earlier"),
             "outcomes": {
                 name: (one["outcome"], one.get("score"), [claim["decision"] for claim in one["claims"]])
                 for name, one in found["outcomes"].items()
@@ -167,6 +168,12 @@ class OverGrpc:
         return {
             "answer": found.response.answer,
             "images": [image.sha256 for image in found.response.images],
+            "earlier": {
+                "text": found.response.earlier.text,
+                "images": [image.sha256 for image in found.response.earlier.images],
+            }
+            if found.response.HasField("earlier")
+            else None,
             "outcomes": {
                 one.protocol: (
                     pb.OutcomeKind.Name(one.kind).removeprefix("OUTCOME_KIND_").lower(),
@@ -325,6 +332,25 @@ async def test_ids_are_made_up_repeats_told_and_conflicts_refused(opened, respon
     assert gateway.count("groundwatch_refused_responses_total", reason="conflict") == 1
 
 
+async def test_what_earlier_turns_said_and_showed_is_kept_apart(opened, response, pictures):
+    gateway, door = await opened()
+    cat, dog = pictures.encoded("PNG"), pictures.encoded("JPEG")
+    digests = [hashlib.sha256(image).hexdigest() for image in (cat, dog)]
+    said = response(images=[cat, dog], earlier="user: What is it?\nassistant: A cat.", earlier_images=1)
+    assert (await door.submit(said)).how == "recorded"
+    assert (await door.submit(said | {"images": digests})).how == "duplicate"
+    [event] = await gateway.events()
+    assert event.images == (digests[1],)
+    assert event.earlier == Earlier(text=said["earlier"], images=(digests[0],))
+    found = await door.get(said["id"])
+    assert found["images"] == [digests[1]]
+    assert found["earlier"] == {"text": said["earlier"], "images": [digests[0]]}
+    wrong = await door.submit(said | {"id": "wrong", "images": [cat, b"GIF89a"]})
+    assert (wrong.how, wrong.field) == ("image", "images[1]")
+    await door.submit(response(id="alone"))
+    assert (await door.get("alone"))["earlier"] is None
+
+
 async def test_boxes_are_the_same_at_both_doors(gateway, stub, publish, response):
     said = response()
     await gateway.post(said)
@@ -454,6 +480,7 @@ async def test_a_response_comes_back_with_all_of_its_judgements(opened, response
     assert found == {
         "answer": "Ein Hund 🐕.",
         "images": [],
+        "earlier": None,
         "outcomes": {"faithscore": ("scored", 0.5, ["refuted", "supported"])},
         "waiting": ["chair"],
     }

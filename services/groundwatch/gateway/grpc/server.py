@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import cache, partial, wraps
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias, TypeVar
@@ -27,7 +27,7 @@ from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as traces
 from groundwatch.conversations.conversation import ImageUrl
 from groundwatch.counting import FIELD_BYTES, TooLong, count_fields
 from groundwatch.errors import InputError, SettingsError, TransientError, UsageError
-from groundwatch.events import ResponseScored
+from groundwatch.events import ResponseRecorded, ResponseScored
 from groundwatch.gateway.auth import SEND, VIEW, Access, Caller, Filter, Need, host_of
 from groundwatch.gateway.core import GatewayCore, look_up
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
@@ -130,7 +130,9 @@ def submission(sent: pb.Response, caller: Caller, bounds: Limits) -> Submission:
             "triplets": [(one.subject, one.relation, one.object) for one in known.triplets],
             "complete": known.complete,
         }
-    return take_submission(values, sent.images, _image, bounds, caller)
+    before = sent.earlier
+    values |= {"earlier": before.text, "earlier_images": len(before.images)}
+    return take_submission(values, [*before.images, *sent.images], _image, bounds, caller)
 
 
 def _image(image: pb.Image, index: int) -> Attachment:
@@ -144,6 +146,10 @@ def _image(image: pb.Image, index: int) -> Attachment:
         case "sha256":
             raise wrong_image(index, "not the SHA-256 of an image in lower-case hex; send the image as data")
     raise wrong_image(index, "has neither sha256 nor data nor url")
+
+
+def _stored(images: Sequence[str]) -> list[pb.Image]:
+    return [pb.Image(sha256=image) for image in images]
 
 
 def result(ended: Recorded | Refused) -> pb.SubmitResult:
@@ -420,9 +426,10 @@ class Monitor(MonitorServiceServicer):
         if found is None:
             told = f"no response '{request.id[:256]}' of tenant '{tenant[:256]}' is recorded"
             raise Refused("not_found", told, field="id")
-        images = [pb.Image(sha256=image) for image in found["response"].images]
+        said: ResponseRecorded = found["response"]
+        before = said.earlier and pb.Earlier(text=said.earlier.text, images=_stored(said.earlier.images))
         return pb.GetResponseResponse(
-            response=message(pb.Response, found["response"], images=images),
+            response=message(pb.Response, said, images=_stored(said.images), earlier=before),
             outcomes=[outcome(one) for one in found["outcomes"].values()],
             waiting=found["waiting"],
         )

@@ -90,8 +90,16 @@ class Reference(_message.Message):
     complete: bool
     def __init__(self, facts: _Optional[_Iterable[_Union[KnownFact, _Mapping]]] = ..., objects: _Optional[_Iterable[str]] = ..., triplets: _Optional[_Iterable[_Union[Triplet, _Mapping]]] = ..., complete: _Optional[bool] = ...) -> None: ...
 
+class Earlier(_message.Message):
+    __slots__ = ("text", "images")
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    IMAGES_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    images: _containers.RepeatedCompositeFieldContainer[Image]
+    def __init__(self, text: _Optional[str] = ..., images: _Optional[_Iterable[_Union[Image, _Mapping]]] = ...) -> None: ...
+
 class Response(_message.Message):
-    __slots__ = ("id", "model", "answer", "prompt", "tenant", "images", "reference", "tags", "protocols", "recorded_at", "declined")
+    __slots__ = ("id", "model", "answer", "prompt", "tenant", "images", "reference", "tags", "protocols", "recorded_at", "declined", "earlier")
     class TagsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -117,6 +125,7 @@ class Response(_message.Message):
     PROTOCOLS_FIELD_NUMBER: _ClassVar[int]
     RECORDED_AT_FIELD_NUMBER: _ClassVar[int]
     DECLINED_FIELD_NUMBER: _ClassVar[int]
+    EARLIER_FIELD_NUMBER: _ClassVar[int]
     id: str
     model: str
     answer: str
@@ -128,7 +137,8 @@ class Response(_message.Message):
     protocols: _containers.RepeatedScalarFieldContainer[str]
     recorded_at: float
     declined: _containers.ScalarMap[str, str]
-    def __init__(self, id: _Optional[str] = ..., model: _Optional[str] = ..., answer: _Optional[str] = ..., prompt: _Optional[str] = ..., tenant: _Optional[str] = ..., images: _Optional[_Iterable[_Union[Image, _Mapping]]] = ..., reference: _Optional[_Union[Reference, _Mapping]] = ..., tags: _Optional[_Mapping[str, str]] = ..., protocols: _Optional[_Iterable[str]] = ..., recorded_at: _Optional[float] = ..., declined: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    earlier: Earlier
+    def __init__(self, id: _Optional[str] = ..., model: _Optional[str] = ..., answer: _Optional[str] = ..., prompt: _Optional[str] = ..., tenant: _Optional[str] = ..., images: _Optional[_Iterable[_Union[Image, _Mapping]]] = ..., reference: _Optional[_Union[Reference, _Mapping]] = ..., tags: _Optional[_Mapping[str, str]] = ..., protocols: _Optional[_Iterable[str]] = ..., recorded_at: _Optional[float] = ..., declined: _Optional[_Mapping[str, str]] = ..., earlier: _Optional[_Union[Earlier, _Mapping]] = ...) -> None: ...
 
 class SubmitRequest(_message.Message):
     __slots__ = ("response",)
