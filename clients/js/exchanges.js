@@ -4,7 +4,11 @@
 const PATHS = /\/(chat\/completions|responses|messages)$/;
 const MOST_EARLIER = 4_000;
 const ENDED = new Set([undefined, null, "", "stop", "stop_sequence", "completed", "end_turn", "eos"]);
-const MARK = /<image(_\d+|_placeholder|_pad)?>|<\|image(_\d+|_pad)?\|>|<\|vision_start\|>|<img>|\[(image|img)( ?#? ?\d+)?\]/i;
+const MARKS = {
+  image_mark:
+    /<\/?(image|img)((_| #?|#)\d+|_placeholder|_pad|here)? ?\/?>|<\|(begin_of_)?(image|img)(_\d+|_pad)?\|>|<\/?\|?vision_start\|?\/?>|<start_of_image>|\[(image|img)( ?#? ?\d+|: [^\]\n]{1,200}| attached)?\]/i,
+  video: /<video>|<\|video_pad\|>|\[video( ?#? ?\d+)?\]/i,
+};
 const SILENT = new Set(["text", "input_text", "tool_use", "thinking", "redacted_thinking", "refusal"]);
 
 export function isCall(url) {
@@ -59,7 +63,9 @@ function readRequest({ messages, input }) {
     }
   }
   const [image, reason, line] = turn;
-  if (!images.length && !leftOut.length && MARK.test(prompt)) leftOut.push("image_mark");
+  if (!images.length && !leftOut.length) {
+    leftOut.push(...Object.keys(MARKS).filter((reason) => MARKS[reason].test(prompt)).slice(0, 1));
+  }
   const shows = images.length > image || leftOut.length > reason;
   return {
     prompt,

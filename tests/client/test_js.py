@@ -16,10 +16,7 @@ import pytest
 from tests.client.openai_server import ANSWER, openai_server, words
 from tests.conversations.test_choices import STREAM, WHOLE
 from tests.conversations.test_turns import ANSWER as COMPLETION
-from tests.conversations.test_turns import TURNS
-
-from groundwatch.conversations.conversation import Conversation
-from groundwatch.conversations.openai import read_exchange
+from tests.conversations.test_turns import MARKS, TURNS
 
 ROOT = Path(__file__).parents[2]
 MODULE = ROOT / "clients/js/index.js"
@@ -239,15 +236,13 @@ async def test_each_choice_is_a_response(response: Any, gateway: Any) -> None:
         assert set(event.declined.values()) == {"image_mark"}
 
 
-@pytest.mark.parametrize("mark", ["<image>", "<image_2>", "<|image_pad|>", "<IMG>", "[Image #1]", "[img]"])
-async def test_marks_are_those_of_every_reader(mark: str) -> None:
-    asked = {"model": "m", "messages": [{"role": "user", "content": f"{mark} What is it?"}]}
-    called = read_exchange(asked, COMPLETION)
-    assert isinstance(called, Conversation) and called.left_out == ("image_mark",)
-    cases = [("/v1/chat/completions", asked, json.dumps(COMPLETION), True)]
-    module = (MODULE.parent / "exchanges.js").as_uri()
-    (read,) = await run(SCRIPTS / "exchange.mjs", module, json.dumps(cases))
-    assert read["leftOut"] == ["image_mark"]
+async def test_marks_are_those_of_every_reader() -> None:
+    asked = [{"model": "m", "messages": [{"role": "user", "content": f"{mark} Is it?"}]} for mark in MARKS]
+    cases = [("/v1/chat/completions", one, json.dumps(COMPLETION), True) for one in asked]
+    read = await run(SCRIPTS / "exchange.mjs", (MODULE.parent / "exchanges.js").as_uri(), json.dumps(cases))
+    assert [tuple(one["leftOut"]) for one in read] == [
+        (reason,) if reason else () for reason in MARKS.values()
+    ]
 
 
 @pytest.fixture(scope="module")

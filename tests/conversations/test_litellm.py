@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from tests.conversations.made import BASE64, DATA_URL, RESPONSE
 
-from groundwatch.conversations.conversation import Conversation, ImageText
+from groundwatch.conversations.conversation import Conversation, ImageText, ImageUrl
 from groundwatch.conversations.litellm import read_call
 
 CONTENT = [{"type": "text", "text": "What is it?"}, {"type": "image_url", "image_url": {"url": DATA_URL}}]
@@ -131,3 +133,30 @@ def test_an_embedding_is_no_call():
 def test_a_short_id_stands_beside_the_call():
     assert read_call(RECORD | {"id": "chatcmpl-7"}).id == "e81b4f3c-3bb4-4b3c-9a9f-0d0d7b8b9d9d:chatcmpl-7"
     assert read_call(RECORD | {"id": None}).id == RECORD["litellm_call_id"]
+
+
+ASKED = {"role": "user", "content": [{"type": "text", "text": "What?"}, {"type": "image", "data": BASE64}]}
+PASSED = {
+    "Anthropic's": json.dumps(
+        {"type": "message", "model": "m", "content": [{"type": "text", "text": "A dog."}]}
+    ),
+    "a stream": 'data: {"model": "m", "choices": [{"delta": {"content": "A dog."}}]}\n\n',
+}
+
+
+@pytest.mark.parametrize("name", PASSED)
+def test_what_its_proxy_passes_on_has_bodies_in_the_place_of_messages(name):
+    asked = json.dumps({"messages": [ASKED]})
+    record = RECORD | {"call_type": "pass_through_endpoint", "model": "unknown"}
+    record |= {"messages": [{"role": "user", "content": asked}], "response": {"response": PASSED[name]}}
+    call = read_call(record)
+    assert (call.id, call.model, call.prompt, call.answer) == (RECORD["id"], "m", "What?", "A dog.")
+    assert (call.images, call.library) == ((ImageText(BASE64),), "litellm")
+    assert read_call(record | {"response": {"response": "{}"}}).reason == "unreadable"
+
+
+def test_a_file_by_its_address_is_one_and_by_an_id_is_none():
+    for named, images in (("https://h/a.png", (ImageUrl("https://h/a.png"),)), ("file-1", ())):
+        part = {"type": "file", "file": {"file_id": named, "format": "image/png"}}
+        call = read_call(RECORD | {"messages": [{"role": "user", "content": [part]}]})
+        assert (call.images, call.left_out) == (images, () if images else ("file_id",))

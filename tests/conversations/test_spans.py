@@ -293,3 +293,16 @@ def test_the_same_call_in_two_dialects_is_known_as_one():
     assert repeat_key(read(raw)) == repeat_key(one)
     assert repeat_key(read(OPENINFERENCE | {IMAGE: URL})) != repeat_key(one)
     assert repeat_key(read(OPENINFERENCE | {IMAGE: "__REDACTED__"})) == ""
+
+
+def test_an_answer_of_the_ai_sdk_that_is_a_call_of_a_tool_has_nothing_to_judge():
+    attributes = {
+        "ai.operationId": "ai.generateText.doGenerate",
+        "ai.model.id": "m",
+        "ai.prompt.messages": '[{"role": "user", "content": [{"type": "text", "text": "What?"}]}]',
+        "ai.response.toolCalls": '[{"toolName": "zoom"}]',
+    }
+    call = read_span("x", attributes, trace_id=TRACE, span_id=SPAN, at=1.0)
+    assert isinstance(call, Unreadable) and call.reason == "tool_call"
+    call = read_span("x", attributes | {"ai.response.text": "A dog."}, trace_id=TRACE, span_id=SPAN, at=1.0)
+    assert isinstance(call, Conversation) and call.answer == "A dog."

@@ -234,3 +234,46 @@ def test_what_was_said_before_stays_as_context_by_its_end() -> None:
     call = read_exchange({"model": "m", "messages": long}, ANSWER)
     assert isinstance(call, Conversation)
     assert (len(call.earlier), call.earlier[-14:]) == (4_000, "x\nassistant: y")
+
+
+MARKS = {
+    "<image>": "image_mark",
+    "</image/>": "image_mark",
+    "<image_2>": "image_mark",
+    "<image_placeholder>": "image_mark",
+    "<ImageHere>": "image_mark",
+    "<|image_pad|>": "image_mark",
+    "<|begin_of_image|>": "image_mark",
+    "<start_of_image>": "image_mark",
+    "</vision_start/>": "image_mark",
+    "<img><IMG_CONTEXT></img>": "image_mark",
+    "[Image #1]": "image_mark",
+    "[img]": "image_mark",
+    "[Image: dog.png]": "image_mark",
+    "[image attached]": "image_mark",
+    "<video>": "video",
+    "[Video #1]": "video",
+    "<images>": "",
+    '<img src="a.png">': "",
+    "[imagine]": "",
+}
+"""What stands in a prompt for what did not come with it, by the reason."""
+
+
+@pytest.mark.parametrize("mark", MARKS)
+def test_a_mark_stands_for_what_is_not_there(mark: str) -> None:
+    call = read_exchange({"model": "m", "messages": [said("user", f"{mark} Is it?")]}, ANSWER)
+    assert isinstance(call, Conversation)
+    assert call.left_out == ((MARKS[mark],) if MARKS[mark] else ())
+    call = read_exchange({"model": "m", "messages": [said("user", f"{mark} Is it?", shown("a"))]}, ANSWER)
+    assert isinstance(call, Conversation)
+    assert call.left_out == ()
+
+
+def test_numbered_marks_tell_how_many_there_should_be() -> None:
+    for images, left_out in ((1, ("image_mark",)), (2, ())):
+        parts = [shown(letter) for letter in "ab"[:images]]
+        asked = said("user", "What differs in [Image #1] and [Image #2], or in [Image #1]?", *parts)
+        call = read_exchange({"model": "m", "messages": [asked]}, ANSWER)
+        assert isinstance(call, Conversation)
+        assert call.left_out == left_out

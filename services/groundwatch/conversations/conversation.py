@@ -197,7 +197,8 @@ class Parts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     payload: tuple[str, ...]
     media: tuple[str, ...]
     file: tuple[str, ...]
-    marks: str
+    endings: dict[str, tuple[str, ...]]
+    marks: dict[str, str]
     wrappers: tuple[str, ...]
     texts: tuple[str, ...]
 
@@ -213,9 +214,10 @@ class Placeholder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Dialect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Attributes of a span. `kind` says what it is of: `calls` are of a model, `others` are not.
 
-    `flat_input` and `flat_output` are prefixes. `plain`: a text that holds no messages is one itself; `text`
-    is always one. Only a call that has ended has one of `marks`. `fallback`: what it has makes no call of a
-    span, and counts where no other dialect has as much.
+    `flat_input` and `flat_output` are prefixes; `tools` are calls of tools in an answer that has no text.
+    `plain`: a text that holds no messages is one itself; `text` is always one. Only a call that has ended
+    has one of `marks`. `fallback`: what it has makes no call of a span, and counts where no other dialect has
+    as much.
     """
 
     kind: tuple[str, ...] = ()
@@ -229,6 +231,7 @@ class Dialect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     output: tuple[str, ...] = ()
     plain: bool = False
     text: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()
     flat_input: str = ""
     flat_output: str = ""
     input_reference: tuple[str, ...] = ()

@@ -11,11 +11,12 @@ from groundwatch.conversations.conversation import (
     content_digest,
     number_of,
     stable_id,
+    structured,
     tag_value,
     text_of,
 )
 from groundwatch.conversations.messages import read_messages, with_side
-from groundwatch.conversations.openai import response_tags
+from groundwatch.conversations.openai import read_exchange, response_tags
 from groundwatch.conversations.spans import complete
 
 _NAMES = NAMES.litellm
@@ -37,6 +38,8 @@ def read_call(record: Any) -> Conversation | Unreadable | None:
         # Who writes a type of call writes of one.
         named = name[:256] if record.get("call_type") else ""
         return Unreadable("unreadable", "neither messages nor a response: no StandardLoggingPayload", named)
+    if record.get("call_type") == _PASSED and (body := _passed_body(record.get("messages"))):
+        return _read_passed(record, body, name)
     inputs = read_messages(record.get("messages"), "user", plain=True)
     outputs = read_messages(record.get("response"), "assistant", plain=True)
     if refusal := inputs.refusal("input") or outputs.refusal("output"):
@@ -57,6 +60,27 @@ def read_call(record: Any) -> Conversation | Unreadable | None:
     known = stable_id(name, call_id[:64], "", content_digest(conversation))
     conversation = msgspec.structs.replace(conversation, id=known)
     return complete(conversation, asked=bool(inputs.messages))
+
+
+_PASSED = "pass_through_endpoint"
+
+
+def _passed_body(messages: Any) -> dict[str, Any] | None:
+    """The body of a request that was passed on, which stands as JSON in the place of what was said."""
+    first = messages[0] if isinstance(messages, list) and messages else None
+    body = structured(first.get("content")) if isinstance(first, dict) else None
+    return body if isinstance(body, dict) else None
+
+
+def _read_passed(record: dict[str, Any], body: dict[str, Any], name: str) -> Conversation | Unreadable:
+    response = record.get("response")
+    if isinstance(response, dict) and isinstance(response.get("response"), str):
+        response = response["response"]
+    body = {**body, "model": body.get("model") or _model(record)}
+    call = read_exchange(body, response, id=name, at=number_of(record.get("endTime")))
+    if isinstance(call, Unreadable):
+        return call
+    return msgspec.structs.replace(call, tags=_tags(record) | call.tags, library=_LIBRARY)
 
 
 def _model(record: dict[str, Any]) -> str:

@@ -32,7 +32,11 @@ _ITEMS = _PARTS.tool_call | _PARTS.tool_result | _SILENT
 _KINDS = _PARTS.text | _PARTS.image | _ITEMS | {*dict(_OTHER)}
 """Of parts; one without a type is named by its key."""
 
-_MARK = re.compile(_PARTS.marks, re.IGNORECASE)
+_MARKS = {reason: re.compile(pattern, re.IGNORECASE) for reason, pattern in _PARTS.marks.items()}
+_ENDINGS = {
+    reason: re.compile(rf"[^?#]*\.({'|'.join(endings)})([?#]|\Z)", re.IGNORECASE)
+    for reason, endings in _PARTS.endings.items()
+}
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]{1,20}:\S", re.IGNORECASE)
 _BASE64 = re.compile(r"(?:b?['\"])?[A-Za-z0-9+/_-]{4}[A-Za-z0-9+/_=%\s-]*(?:['\"])?\s*\Z")
 _WORD = re.compile(r"[A-Za-z_-]{1,24}\Z")
@@ -47,6 +51,10 @@ MOST = 10_000
 """Messages and parts of one call that are read. More of them take seconds, and nobody asks a model that."""
 
 TOO_MANY, IMAGE_MARK = "too_many_parts", "image_mark"
+
+_INSIDE = re.compile(r"data:image/[a-z0-9.+-]{1,20};base64,[A-Za-z0-9+/=]{16,}", re.IGNORECASE)
+_FILES = ("iVBORw0KGgo", "/9j/", "R0lGOD", "UklGR")
+"""How PNG, JPEG, GIF and WebP begin in base64."""
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,7 +140,9 @@ def image_of(value: object, *, inline: bool = False) -> Image | str | None:
     if head[:5].lower() == "data:":
         return _data_url(value, head)
     if _ADDRESS.match(head):
-        return ImageUrl(text_of(value).strip()) if len(value) <= _MAX_URL else "unknown_placeholder"
+        if len(value) > _MAX_URL:
+            return "unknown_placeholder"
+        return _kind_of_file(value.strip()) or ImageUrl(text_of(value).strip())
     if value.isascii() and _BASE64.match(head) and not _WORD.match(head) and (inline or len(value) >= 64):
         return ImageText(value)
     return "unknown_placeholder"
@@ -148,7 +158,8 @@ def is_part(item: object) -> bool:
 
 def _kind(part: dict[str, Any]) -> tuple[str, Any]:
     """What a part is, and what it holds: itself where it has a type, else what is under its key."""
-    if kind := text_of(part.get("type")).lower():
+    # LlamaIndex calls it after its blocks.
+    if kind := text_of(part.get("type") or part.get("block_type")).lower():
         return kind, part
     held = ((key, one) for key, one in part.items() if one and isinstance(key, str))
     return next(((key.lower(), one) for key, one in held if key.lower() in _KINDS), ("", None))
@@ -157,6 +168,11 @@ def _kind(part: dict[str, Any]) -> tuple[str, Any]:
 def _kind_of_other(*words: str) -> str:
     """The reason for which nobody looks at media that are called so."""
     return next((reason for word in words for start, reason in _OTHER if word.startswith(start)), "document")
+
+
+def _kind_of_file(name: str) -> str:
+    """The reason for which nobody looks at a file that is called so; empty where it may be an image."""
+    return next((reason for reason, ends in _ENDINGS.items() if ends.match(name)), "")
 
 
 def _octets(value: Any) -> bytes | None:
@@ -175,7 +191,7 @@ def _read(content: Any, found: _Content, depth: int) -> None:
         if reason:
             found.left_out.append(reason)
         else:
-            found.texts.append(text_of(content))
+            _read_text(text_of(content), found)
     elif isinstance(content, dict):
         _read_part(content, found, depth)
     elif isinstance(content, list | tuple):
@@ -204,7 +220,7 @@ def _read_part(part: dict[str, Any], found: _Content, depth: int) -> None:
             found.images += inner.images
             found.left_out += inner.left_out
     elif kind in _PARTS.text:
-        found.texts.append(_text(part))
+        _read_text(_text(part), found)
     elif kind in _PARTS.image:
         _read_image(part, kind, found)
     elif kind.startswith(tuple(dict(_OTHER))):
@@ -216,10 +232,21 @@ def _read_part(part: dict[str, Any], found: _Content, depth: int) -> None:
             found.unread = found.unread or _keys(part)
 
 
+def _read_text(text: str, found: _Content) -> None:
+    """What was said, and images that stand in it themselves, as Markdown has them."""
+    if _IMAGE_URL in text:
+        for image in _INSIDE.findall(text):
+            if found.budget.take():
+                found.add(image_of(image))
+        text = _INSIDE.sub("", text).replace("![]()", "").strip()
+    found.texts.append(text)
+
+
 def _read_inside(value: Any, found: _Content, depth: int) -> None:
     """The images in a part that nobody knows."""
     if isinstance(value, str):
-        if value[: len(_IMAGE_URL)].lower() == _IMAGE_URL and found.budget.take():
+        shown = value[: len(_IMAGE_URL)].lower() == _IMAGE_URL
+        if (shown or (value.startswith(_FILES) and len(value) >= 64)) and found.budget.take():
             found.add(image_of(value))
     elif isinstance(value, dict) and any(one.startswith("image/") for one in _media(value)):
         if found.budget.take():
@@ -245,6 +272,9 @@ def _text(part: dict[str, Any]) -> str:
 
 
 def _read_image(part: dict[str, Any], kind: str, found: _Content) -> None:
+    if other := _kind_of_file(text_of(part.get("filename") or _at(part, ("file", "filename")))):
+        found.left_out.append(other)
+        return
     media = _media(part)
     if media and not any(one == "image" or one.startswith("image/") for one in media):
         found.left_out.append(_kind_of_other(*media))
@@ -257,7 +287,9 @@ def _read_image(part: dict[str, Any], kind: str, found: _Content) -> None:
             continue
         found.add(image_of(value, inline=bool(media) or kind == "blob"))
         return
-    found.left_out.append("file_id" if any(_at(part, path) for path in _FILE) else "bare_image")
+    named = next((name for path in _FILE if (name := text_of(_at(part, path)))), "")
+    # LiteLLM has addresses in their place.
+    found.add(image_of(named) if _ADDRESS.match(named) else "file_id" if named else "bare_image")
 
 
 def _media(part: dict[str, Any]) -> list[str]:
@@ -300,12 +332,24 @@ _DEEPEST = 8
 
 _HEAD = 200
 _ENDED = frozenset(("finish_reason", "finishReason", "generation_info"))
-_MESSAGE = frozenset(("role", "parts", "content", "tool_calls"))
+_MESSAGE = frozenset(("role", "parts", "content", "blocks", "tool_calls"))
 _HOLDING = frozenset(("messages", "choices", "contents", "candidates", "generations", "parts", "tool_calls"))
 """Keys under which a list or an object is said by nobody but an API."""
 
 _TELLING = _HOLDING | {"message", "response", "inputs", "outputs", "prompts", "kwargs"}
-_SAYING = frozenset(("role", "type", "input", "output", "response", "generated_text", "text_output"))
+_SAYING = frozenset(
+    (
+        "role",
+        "type",
+        "input",
+        "output",
+        "response",
+        "generated_text",
+        "text_output",
+        "generation_token_count",
+        "reasoning_content",
+    )
+)
 _ASKING = _SAYING.union(_PARTS.texts)
 """Keys that tell of messages or a text in an answer, and in a question, which is JSON itself more rarely."""
 _CUT = re.compile(r'\s*(\[\s*)?\{\s*"')
@@ -395,8 +439,7 @@ def with_side(conversation: Conversation, side: Side, messages: tuple[Message, .
         tuple(reason_by(reason, conversation.library) for one in several for reason in one.left_out)
         for several in (messages[:start], messages[start:])
     )
-    if not images and not left_out and _MARK.search(prompt):
-        left_out = (IMAGE_MARK,)
+    left_out += _missing(prompt, len(images) + len(left_out))
     return msgspec.structs.replace(
         conversation,
         prompt=prompt,
@@ -406,6 +449,16 @@ def with_side(conversation: Conversation, side: Side, messages: tuple[Message, .
         earlier_images=sum(len(one.images) for one in messages[:start]),
         earlier_left_out=before,
     )
+
+
+def _missing(prompt: str, there: int) -> tuple[str, ...]:
+    """The reason for what marks in the prompt stand for that is not among the so many images that are."""
+    for reason, mark in _MARKS.items():
+        marks = list(mark.finditer(prompt))
+        numbers = {number for one in marks for number in one.groups() if number and number.isdigit()}
+        if marks and (not there or len(numbers) > there):
+            return (reason,)
+    return ()
 
 
 def _last_turn(messages: Iterable[Message]) -> int:
@@ -494,8 +547,10 @@ class _Found:
                 value = {**value, **content}
             self._add(_message(value, role, self._budget))
         elif holds and kind not in _ITEMS and not (said and value.get("images")):
+            # What a function was called with is in both.
+            both = [value["kwargs"], *value["args"]] if value.get("args") and value.get("kwargs") else None
             if depth < _DEEPEST:
-                self.collect(next(filter(None, holds), []), role, depth + 1)
+                self.collect(both or next(filter(None, holds), []), role, depth + 1)
         elif said:
             # What stands beside it may be its image.
             beside = {key: one for key, one in value.items() if key not in (said, "images")}
@@ -521,7 +576,7 @@ def _message(value: dict[str, Any], role: str, budget: Budget) -> Message:
             # A message of the user always has something, so what it had was not written.
             read = msgspec.structs.replace(read, left_out=("genai_empty_parts",))
     else:
-        read = read_content(value.get("content"), role, budget)
+        read = read_content(value.get("content", value.get("blocks")), role, budget)
     if not read.text and (refusal := text_of(value.get("refusal"))):
         read = msgspec.structs.replace(read, text=refusal)
     # Some keep them beside the content, with whole images as base64.

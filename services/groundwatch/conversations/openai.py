@@ -9,11 +9,13 @@ from typing import Any
 import msgspec
 
 from groundwatch.conversations.conversation import (
+    NAMES,
     NOT_JSON,
     Conversation,
     Unreadable,
     content_digest,
     finish_tag,
+    first_text,
     json_of,
     number_of,
     stable_id,
@@ -43,7 +45,7 @@ def read_exchange(request: Any, response: Any, *, id: str = "", at: float = 0.0)
         return Unreadable("unreadable", f"the {what} is neither JSON of OpenAI's API nor a stream of it", id)
     if isinstance(inner := response.get("response"), dict):
         response = inner
-    response_id = text_of(response.get("id")).strip()
+    response_id = first_text(response, NAMES.bodies.id)
     if error := _error(response):
         return Unreadable("failed", f"the call failed: {error[:200]}", (id or response_id)[:256])
     read = read_messages(request, "user"), read_messages(response, "assistant")
@@ -54,7 +56,7 @@ def read_exchange(request: Any, response: Any, *, id: str = "", at: float = 0.0)
         message = f"neither a chat completion nor a response: {refusal}"
         return Unreadable("unreadable", message, (id or response_id)[:256])
     conversation = Conversation(
-        model=text_of(response.get("model")).strip() or text_of(request.get("model")).strip(),
+        model=first_text(response, NAMES.bodies.model) or first_text(request, NAMES.bodies.model),
         tags=response_tags(response),
         library=_LIBRARY,
         at=number_of(at) or number_of(response.get("created")) or number_of(response.get("created_at")),
