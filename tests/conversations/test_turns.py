@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -194,6 +195,18 @@ TOOLS: dict[str, list[Any]] = {
                     }
                 }
             ],
+        },
+    ],
+    "JSON in a text": [
+        said("user", "Look at it."),
+        CALL,
+        {"role": "tool", "tool_call_id": "1", "content": json.dumps([{"type": "image", "data": DATA_URL}])},
+    ],
+    "JSON in a result": [
+        said("user", "Look at it."),
+        {
+            "role": "user",
+            "parts": [{"type": "tool_call_response", "response": json.dumps({"shot": DATA_URL})}],
         },
     ],
     "the AI SDK": [

@@ -59,7 +59,7 @@ def read_call(record: Any) -> Conversation | Unreadable | None:
         return Unreadable("no_model", "a call that names no model", name[:256])
     known = stable_id(name, call_id[:64], "", content_digest(conversation))
     conversation = msgspec.structs.replace(conversation, id=known)
-    return complete(conversation, asked=bool(inputs.messages))
+    return complete(conversation, asked=any(inputs.messages))
 
 
 _PASSED = "pass_through_endpoint"

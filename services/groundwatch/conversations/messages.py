@@ -216,7 +216,7 @@ def _read_part(part: dict[str, Any], found: _Content, depth: int) -> None:
         if depth < _DEEPEST_PART and isinstance(held, dict):
             inner = _Content(found.budget)
             for key in _PARTS.inside:
-                _read(held.get(key), inner, depth + 1)
+                _read_result(held.get(key), inner, depth + 1)
             found.images += inner.images
             found.left_out += inner.left_out
     elif kind in _PARTS.text:
@@ -227,9 +227,17 @@ def _read_part(part: dict[str, Any], found: _Content, depth: int) -> None:
         found.left_out.append(_kind_of_other(kind))
     else:
         images = len(found.images)
-        _read_inside(part, found, depth)
+        _read_inside(part, found, depth, typed=bool(kind))
         if part and len(found.images) == images:
             found.unread = found.unread or _keys(part)
+
+
+def _read_result(result: Any, found: _Content, depth: int) -> None:
+    """What a tool shows, also where that is written as JSON."""
+    if isinstance(result, str) and result.startswith(("[", "{")):
+        _read_inside(structured(result), found, depth, typed=False)
+    else:
+        _read(result, found, depth)
 
 
 def _read_text(text: str, found: _Content) -> None:
@@ -242,18 +250,19 @@ def _read_text(text: str, found: _Content) -> None:
     found.texts.append(text)
 
 
-def _read_inside(value: Any, found: _Content, depth: int) -> None:
-    """The images in a part that nobody knows."""
+def _read_inside(value: Any, found: _Content, depth: int, *, typed: bool) -> None:
+    """The images in a part that nobody knows; base64 alone is one where the part has no type of its own."""
     if isinstance(value, str):
         shown = value[: len(_IMAGE_URL)].lower() == _IMAGE_URL
-        if (shown or (value.startswith(_FILES) and len(value) >= 64)) and found.budget.take():
+        bare = not typed and len(value) >= 64 and value.startswith(_FILES)
+        if (shown or bare) and found.budget.take():
             found.add(image_of(value))
     elif isinstance(value, dict) and any(one.startswith("image/") for one in _media(value)):
         if found.budget.take():
             _read_image(value, "", found)
     elif isinstance(value, dict | list | tuple) and depth < _DEEPEST_PART:
         for one in value.values() if isinstance(value, dict) else value[:MOST]:
-            _read_inside(one, found, depth + 1)
+            _read_inside(one, found, depth + 1, typed=typed)
 
 
 def _keys(value: dict[str, Any]) -> str:
@@ -347,6 +356,7 @@ _SAYING = frozenset(
         "generated_text",
         "text_output",
         "generation_token_count",
+        "combined_chunk_content",
         "reasoning_content",
     )
 )
@@ -577,6 +587,11 @@ def _message(value: dict[str, Any], role: str, budget: Budget) -> Message:
             read = msgspec.structs.replace(read, left_out=("genai_empty_parts",))
     else:
         read = read_content(value.get("content", value.get("blocks")), role, budget)
+    content = value.get("content")
+    if role.lower() in _TOOLS and isinstance(content, str):
+        shown = _Content(budget)
+        _read_result(content, shown, 0)
+        read = msgspec.structs.replace(read, images=tuple(shown.images))
     if not read.text and (refusal := text_of(value.get("refusal"))):
         read = msgspec.structs.replace(read, text=refusal)
     # Some keep them beside the content, with whole images as base64.

@@ -389,7 +389,7 @@ def joined(span: Conversation | None, parts: Sequence[LogPart]) -> Conversation 
     unread = next((part.unread for part in ordered if part.unread), "")
     if unread and not (conversation.answer and (conversation.prompt or conversation.images)):
         return Unreadable("unreadable", unread, conversation.id, conversation.model)
-    conversation = complete(conversation, asked=bool(inputs))
+    conversation = complete(conversation, asked=any(inputs))
     if not (conversation.answer or outputs or references or _ABSENT & {*conversation.left_out}):
         message = "the answer was not logged, or it is empty"
         return Unreadable("no_answer", message, conversation.id, conversation.model)
@@ -494,7 +494,7 @@ def read_span(
         return joined(conversation, parts)
     if not conversation.model and (conversation.answer or conversation.prompt or conversation.images):
         return Unreadable("no_model", f"the span {name[:80]} of a call names no model", known)
-    return complete(conversation, asked=bool(logged.inputs.messages)) if conversation.answer else conversation
+    return complete(conversation, asked=any(logged.inputs.messages)) if conversation.answer else conversation
 
 
 def _error(attributes: Attributes) -> str:
