@@ -173,7 +173,8 @@ class AnswerFile:
         if not (source.columns or self._columns or tables.are_called_otherwise(names)):
             if names and not {"model", "answer"} & names.keys() and names.keys() - _READ:
                 shown = " ".join(", ".join(names).split())[:200]
-                raise self._wrong(f"holds records with the keys {shown}: a response has id, model and answer")
+                message = "a response has id, model and answer; --column THEIRS=OURS and --model name them"
+                raise self._wrong(f"holds records with the keys {shown}: {message}")
             return ((number, _tidy(line)) for number, line in source.rows(everything))
         if not names:
             return source.rows(everything)
@@ -254,7 +255,8 @@ class AnswerFile:
             return None
         name = call.id[:256]
         if isinstance(call, Unreadable):
-            return Refusal(message=call.message, id=name)
+            hint = ": say --model NAME" if call.reason == "no_model" else ""
+            return Refusal(message=call.message + hint, id=name)
         images: list[dict[str, str] | bytes | str] = []
         for index, image in enumerate((*call.images, first(values, format.images))):
             try:

@@ -49,6 +49,7 @@ def everything(column: str) -> bool:
 
 MAX_LINE = 64 * 1024 * 1024
 
+_HEAD = 4096
 _TABLES = {".csv", ".tsv"}
 _COPY = "which is not read. Give a copy: python -c 'import {}, sys; {}' {} {}"
 _UNREAD = {
@@ -92,6 +93,8 @@ def read_source(text: Path, path: Path, most: int, *, table: bool = False) -> So
     with _told(path), text.open("rb") as stream:
         begin = stream.readline(most).removeprefix(BOM)
         line = next((one for one in chain([begin], stream) if one.strip()), b"").strip()
+    if b"\0" in begin[:_HEAD] or b"\0" in begins:
+        raise FileFormatError(path, "is no text, no Parquet and nothing else that is read")
     if not line.startswith((b"[", b"{")):
         delimiter, columns = tables.delimited(line)
         names: Values = dict.fromkeys(columns, "")
