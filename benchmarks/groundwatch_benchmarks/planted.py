@@ -17,7 +17,10 @@ from groundwatch.cli.output import table_of
 from groundwatch.errors import UsageError
 from groundwatch.events import Decision, Reference, ResponseRecorded, ResponseScored
 from groundwatch.language.subsentences import Span, split
+from groundwatch.language.tokens import NUMBER_WORDS
 from groundwatch.protocols import registry
+from groundwatch.protocols.base import EvaluationProtocol, MatchedProtocol
+from groundwatch.protocols.features import pair_text
 from groundwatch.protocols.method import CommandResult, Progress
 from groundwatch.protocols.planted import Kind
 from groundwatch.replay.pipeline import Pipeline
@@ -86,10 +89,45 @@ async def judge_planted(
             told = [(one.answer, Reference(objects=one.things, complete=True)) for one in rankings]
             found.append(_ranked(name, rankings, await _outcomes(told, name, pipeline, progress)))
             continue
-        told = [(one.answer, protocol.planted_reference(one.reference)) for one in answers]
+        told = [(one.answer, reference_for(protocol, one.reference)) for one in answers]
         outcomes = await _outcomes(told, name, pipeline, progress)
         found += [_found(name, kind, answers, outcomes) for kind in protocol.sees]
     return found
+
+
+def reference_for(protocol: EvaluationProtocol, reference: Reference) -> Reference:
+    """What the complete reference of a caption reads like for a protocol: one that matches features is given
+    those of the kinds that it sees."""
+    if not isinstance(protocol, MatchedProtocol):
+        return reference
+    kinds = protocol.sees.keys()
+    related = [triplet for triplet in reference.triplets if triplet[1] not in ("is", "count")]
+    if Kind.POSITION in kinds:
+        texts = [_sentence(*triplet) for triplet in related]
+    elif kinds & {Kind.COLOR, Kind.CLOTHING}:
+        return Reference(objects=tuple(_pairs(reference)), complete=True)
+    else:
+        texts = [*reference.objects, *(end for subject, _, thing in related for end in (subject, thing))]
+    return Reference(objects=tuple(dict.fromkeys(texts)), complete=True)
+
+
+def _pairs(reference: Reference) -> list[str]:
+    counts = {
+        subject: NUMBER_WORDS[number]
+        for subject, relation, number in reference.triplets
+        if relation == "count" and number in NUMBER_WORDS
+    }
+    return [
+        pair_text(value, subject)
+        for subject, relation, value in reference.triplets
+        if relation == "is"
+        for _ in range(counts.get(subject, 1))
+    ]
+
+
+def _sentence(subject: str, relation: str, thing: str) -> str:
+    finite = relation.split()[0].endswith("s") and relation.split()[0] not in ("across",)
+    return f"{subject} {relation} {thing}" if finite else f"{subject} is {relation} {thing}"
 
 
 def planted_rankings(count: int, seed: int = SEED) -> list[Ranking]:

@@ -77,8 +77,10 @@ def test_a_reference_reads_as_each_protocol_wants_it():
         triplets=(("dogs", "count", "two"), ("dogs", "is", "black"), ("dogs", "behind", "bench")),
         complete=True,
     )
-    objects = {name: registry.get(name).planted_reference(reference).objects for name in planted.chosen()}
+    objects = {
+        name: planted.reference_for(registry.get(name), reference).objects for name in planted.chosen()
+    }
     assert objects["chair"] == ("dog", "dogs", "bench")
     assert objects["valor-attribute-object"] == ("(black, dogs)", "(black, dogs)")
     assert objects["valor-relation-positional"] == ("dogs is behind bench",)
-    assert registry.get("faithscore").planted_reference(reference) is reference
+    assert planted.reference_for(registry.get("faithscore"), reference) is reference

@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 from itertools import product
 
-import pytest
-
 from groundwatch.cli.validate import render_annotators
 from groundwatch.protocols.people import Annotation, annotator_agreement
 from groundwatch.terminal import Console
@@ -40,26 +38,3 @@ def test_what_is_undefined_is_said_inside_80_columns():
     assert "undefined" in text
     assert "[red]yes[/]" in text
     assert max(map(len, text.splitlines())) <= 80
-
-
-def test_scores_are_held_against_people(nobody, written, tmp_path):
-    """CHAIR's outcomes beside what people say: VALOR-Eval's tables 4 and 6 in small."""
-    answers = {"1": "A puppy on a sofa.", "2": "A cat and a dog.", "3": "A cat, a mug and a dog."}
-    there = {"objects": ["dog", "couch", "cup"]}
-    responses = written(
-        *({"id": name, "model": "m", "answer": said, "reference": there} for name, said in answers.items())
-    )
-    out = tmp_path / "out.jsonl"
-    nobody.json("score", "chair", responses, "--out", out)
-    people = written(
-        {"id": "1", "scores": {"faithfulness": 1.0}, "mentioned": ["puppy", "sofa"]},
-        {"id": "2", "scores": {"faithfulness": 0.5}, "mentioned": ["cat", "dog"], "hallucinated": ["cat"]},
-        {"id": "3", "scores": {"faithfulness": 0.8}},
-    )
-    (found,) = nobody.json("validate", "scores", out, people)["agreement"]
-    assert (found["protocol"], found["model"], found["answers"]) == ("chair", "m", 3)
-    assert found["scores"]["faithfulness"]["pearson"]["value"] == pytest.approx(0.954, abs=0.001)
-    assert (found["accuracy_faithfulness"]["value"], found["accuracy_coverage"]["value"]) == (1.0, 1.0)
-    assert found["accuracy_coverage"]["n"] == 2
-    shown = nobody("validate", "scores", out, people).stdout
-    assert "faithfulness: pearson" in shown and "Acc (F)" in shown

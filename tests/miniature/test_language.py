@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from groundwatch.miniature import language
 from groundwatch.miniature.language import holds
 from groundwatch.miniature.world import Scene, Thing, changed, scenes
+from groundwatch_benchmarks.miniature_facts import COARSE, pair_questions
 from tools.miniature import answers
 
 SEEDS = st.integers(0, 2**40)
@@ -71,8 +72,8 @@ def test_what_is_no_english_of_this_world_is_unread() -> None:
 def test_questions_about_two_scenes(seed: int, changes: int) -> None:
     first = next(scenes(seed))
     second = changed(first, changes, Random(seed))
-    (coarse, same), *fine = language.pair_questions(first, second, Random(seed), 6)
-    assert (coarse, same) == (language.COARSE, changes == 0)
+    (coarse, same), *fine = pair_questions(first, second, Random(seed), 6)
+    assert (coarse, same) == (COARSE, changes == 0)
     assert sum(truth for _, truth in fine) == len(fine) / 2
     for question, truth in fine:
         shown = second if question.startswith("In image 2") else first

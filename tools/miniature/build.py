@@ -17,8 +17,9 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from groundwatch.miniature.language import PROMPTS, pair_questions
+from groundwatch.miniature.language import PROMPTS
 from groundwatch.miniature.world import SIDE, changed, scenes
+from groundwatch_benchmarks.miniature_facts import pair_questions
 
 CHAT_TEMPLATE = (
     "{% for m in messages %}{{ '<|im_start|>' if m['role'] == 'user' else '' }}"

@@ -23,10 +23,11 @@ from tools.miniature.packing import Packer
 from tools.miniature.texts import questions
 from transformers import AutoModel, AutoModelForImageTextToText, AutoProcessor
 
-from groundwatch.miniature.language import PROMPTS, pair_questions, truth
+from groundwatch.miniature.language import PROMPTS, truth
 from groundwatch.miniature.world import Scene, changed, scenes
 from groundwatch.models.serving.detector import Detector
 from groundwatch.models.serving.parameters import Parameters
+from groundwatch_benchmarks.miniature_facts import pair_questions
 
 HELD_OUT = 3 * 10**9
 LVLMS = {

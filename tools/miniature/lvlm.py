@@ -21,8 +21,9 @@ from tools.miniature.packing import Batch, Branch, Packer
 from tools.miniature.prompts import prompt_for
 from tools.miniature.texts import questions, with_partners
 
-from groundwatch.miniature.language import PROMPTS, pair_questions
+from groundwatch.miniature.language import PROMPTS
 from groundwatch.miniature.world import Scene, changed, draw, missing_partners, scenes
+from groundwatch_benchmarks.miniature_facts import pair_questions
 from tools.miniature import build, loop
 
 HELD_OUT = 10**9

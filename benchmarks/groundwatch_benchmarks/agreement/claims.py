@@ -20,15 +20,15 @@ from msgspec import Meta
 from groundwatch.errors import GroundwatchError, UsageError
 from groundwatch.events import Claim, Decision, Judge, Label, ResponseRecorded, ResponseScored, SubSentence
 from groundwatch.extraction.engines.base import Extraction, ExtractionEngine
-from groundwatch.judging.agreement import judged
 from groundwatch.probing.probe import with_engines
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import EvaluationProtocol, Stage
-from groundwatch.protocols.method import JUDGE, JUDGED_IMAGES, Progress, Result
+from groundwatch.protocols.method import Progress, Result
 from groundwatch.protocols.published import UNNAMED_MODEL, Place, json_items
 from groundwatch.runtime.settings import Settings
-from groundwatch.statistics.agreement import roc_auc
 from groundwatch.statistics.intervals import RatioSums, bootstrap, cluster_rate
+from groundwatch_benchmarks.agreement.judging import JUDGE, JUDGED_IMAGES, judged
+from groundwatch_benchmarks.coefficients import roc_auc
 
 
 async def validate(

@@ -17,17 +17,15 @@ from groundwatch.events import Decision, Label, OutcomeKind, ResponseScored
 from groundwatch.extraction import engines as extraction
 from groundwatch.extraction.engines.base import ExtractionEngine
 from groundwatch.extraction.engines.reader import ReaderEngine
-from groundwatch.judging.agreement import judged
 from groundwatch.language.subsentences import Span
 from groundwatch.models.embeddings import SentenceEmbedder
 from groundwatch.probing.probe import with_engines
 from groundwatch.protocols.base import Stage
 from groundwatch.protocols.faithscore.protocol import FaithScore
 from groundwatch.protocols.faithscore.suite import AnnotatedAnswer, annotated_response, read_annotations
-from groundwatch.protocols.method import JUDGE, JUDGED_IMAGES, Progress, Result
+from groundwatch.protocols.method import Progress, Result
 from groundwatch.protocols.people import likert
 from groundwatch.runtime.settings import ExtractionSettings, Settings, StageSettings
-from groundwatch.statistics.agreement import accuracy, correlations, f1
 from groundwatch_benchmarks.agreement.claims import (
     LabelledAnswer,
     claim_agreement,
@@ -35,6 +33,8 @@ from groundwatch_benchmarks.agreement.claims import (
     labels_of,
     looks,
 )
+from groundwatch_benchmarks.agreement.judging import JUDGE, JUDGED_IMAGES, judged
+from groundwatch_benchmarks.coefficients import accuracy, correlations, f1
 
 SAME_FACT = 0.80
 """MiniLM cosine from which two facts say the same."""

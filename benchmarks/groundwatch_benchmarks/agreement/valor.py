@@ -13,9 +13,10 @@ from msgspec import Meta
 
 from groundwatch.matching.engines import SemanticEngine
 from groundwatch.models.embeddings import embedder
-from groundwatch.protocols.method import EMBEDDING_MODEL, Result
+from groundwatch.protocols.method import Result
 from groundwatch.protocols.published import read_lines
-from groundwatch.statistics.agreement import f1
+from groundwatch_benchmarks.agreement.judging import EMBEDDING_MODEL
+from groundwatch_benchmarks.coefficients import f1
 
 Decision = Literal["matched", "broader", "none"]
 DECISIONS: tuple[str, ...] = get_args(Decision)

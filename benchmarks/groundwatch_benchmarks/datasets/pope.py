@@ -8,8 +8,8 @@ import msgspec
 from msgspec import Meta
 
 from groundwatch.protocols.method import Result
-from groundwatch.protocols.pope.dataset import PER_IMAGE, Strategy, build
 from groundwatch.protocols.published import read_lines, write_lines
+from groundwatch_benchmarks.pope import PER_IMAGE, Strategy, build
 
 
 class _Line(msgspec.Struct):

@@ -20,7 +20,7 @@ from groundwatch.events import (
 )
 from groundwatch.extraction.engines.reader import ReaderEngine
 from groundwatch.matching.engines import SemanticEngine
-from groundwatch.miniature.language import PROMPTS, Truth, objects, triplets, truth
+from groundwatch.miniature.language import PROMPTS, Truth, truth
 from groundwatch.miniature.world import Scene, png, scenes
 from groundwatch.models.embeddings import SentenceEmbedder
 from groundwatch.models.serving.lvlm import Answer, Lvlm, Question
@@ -33,6 +33,7 @@ from groundwatch.runtime.settings import Settings
 from groundwatch.verification.engines.base import Verification
 from groundwatch.verification.engines.looking import verdict
 from groundwatch.verification.engines.similarity import CalibratedEngine
+from groundwatch_benchmarks.miniature_facts import objects, triplets
 
 SEED = 2 * 10**9
 """Scenes from here on belong to no training and to no other measurement."""

@@ -21,8 +21,8 @@ from groundwatch.models.serving.parameters import Parameters, checkpoint_digest
 from groundwatch.models.settings import DetectorSettings, TritonSettings
 from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.protocols.method import Progress
-from groundwatch.statistics.agreement import calibration
 from groundwatch.verification.engines.detector import DetectorVerificationEngine
+from groundwatch_benchmarks.coefficients import calibration
 
 TARGETS = {"existence": 0.97, "count": 0.90, "position": 0.95}
 """The least share of right verdicts among those decided, by kind."""

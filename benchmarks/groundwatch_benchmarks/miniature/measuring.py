@@ -16,10 +16,10 @@ from groundwatch.miniature.world import missing_partners
 from groundwatch.protocols import registry
 from groundwatch.protocols.faithscore.protocol import CATEGORIES
 from groundwatch.protocols.method import CommandResult, Progress
-from groundwatch.statistics import agreement
 from groundwatch.statistics.alarm import ModelAlarm, Rule
 from groundwatch.statistics.intervals import bootstrap
 from groundwatch.system.up import MINIATURE
+from groundwatch_benchmarks import coefficients
 from groundwatch_benchmarks.miniature.answers import GRADED, SEED, Judged, judge_models
 from groundwatch_benchmarks.miniature.cascading import MOST, believed, cascade_rates
 from groundwatch_benchmarks.miniature.chains import chains
@@ -189,7 +189,7 @@ def biased_agreement(model: Judged) -> dict[str, Any]:
 
 def _correlations(pairs: Sequence[tuple[float, float]]) -> dict[str, Any]:
     first, second = [a for a, _ in pairs], [b for _, b in pairs]
-    found = agreement.correlations(first, second, resamples=200)
+    found = coefficients.correlations(first, second, resamples=200)
     return {"n": len(pairs), **{name: msgspec.to_builtins(value) for name, value in found.items()}}
 
 

@@ -4,7 +4,7 @@ protocols and the benchmarks carry, whose functions' parameters are the commands
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, get_args, get_origin, get_type_hints
@@ -18,20 +18,16 @@ from groundwatch.cli.messages import print_json
 from groundwatch.cli.options import Configured, JsonOption, OnServer
 from groundwatch.cli.output import bars, render_numbers, table_of
 from groundwatch.errors import CheckFailed, UsageError
-from groundwatch.events import ResponseScored
 from groundwatch.judging.agreement import compare_verdicts, write_metrics
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import load
 from groundwatch.protocols.method import CommandResult
 from groundwatch.protocols.people import (
     AnnotatorAgreement,
-    PersonsScores,
     PersonsVerdict,
-    ScoreAgreement,
     VerdictAgreement,
     annotator_agreement,
     read_annotators,
-    score_agreement,
 )
 from groundwatch.protocols.published import read_lines
 from groundwatch.statistics.intervals import Interval
@@ -66,20 +62,6 @@ def verdicts(
     print_json(found) if as_json else render_verdicts(found, Console())
 
 
-def scores(
-    file: Annotated[Path, typer.Argument(help="Outcomes (JSON lines), as score --out writes them.")],
-    people: Annotated[
-        Path,
-        typer.Argument(help="What people say of them (JSON lines: id, scores, mentioned, hallucinated)."),
-    ],
-    as_json: JsonOption = False,
-) -> None:
-    """Scores of answers against people's: correlations, and how many of the objects were found."""
-    outcomes = (outcome for _, outcome in read_lines(file, ResponseScored))
-    found = score_agreement(read_lines(people, PersonsScores), outcomes)
-    print_json({"agreement": found}) if as_json else render_scores(found, Console())
-
-
 def render_annotators(found: AnnotatorAgreement, console: Console) -> None:
     title = f"Agreement of {found.annotators} annotators on {found.items} items"
     table = table_of(title, "measure", "value", "95 % interval", "items")
@@ -104,23 +86,6 @@ def _cells(interval: Interval | None) -> tuple[str, str, str]:
     return f"{interval.value:.3f}", f"{interval.low:.3f} to {interval.high:.3f}", str(interval.n)
 
 
-def render_scores(found: Sequence[ScoreAgreement], console: Console) -> None:
-    table = table_of(
-        "Agreement of scores with people", "", "", "number", "value (95 % interval)", "n", left=3
-    )
-    for one in found:
-        numbers = {
-            f"{score}: {name}": interval
-            for score, each in one.scores.items()
-            for name, interval in each.items()
-        }
-        if one.accuracy_coverage is not None:
-            numbers |= {"Acc (F)": one.accuracy_faithfulness, "Acc (C)": one.accuracy_coverage}
-        for name, interval in numbers.items():
-            table.add_row(one.protocol, one.model, name, _share(interval), str(interval.n if interval else 0))
-    console.print(table)
-
-
 def render_verdicts(found: dict[str, VerdictAgreement], console: Console) -> None:
     columns = ("protocol", "verdicts", "undecided", "agreement", "95 % interval", "Cohen's kappa")
     table = table_of("Agreement of judges with people", *columns)
@@ -136,12 +101,6 @@ def render_verdicts(found: dict[str, VerdictAgreement], console: Console) -> Non
         )
     console.print(table)
     console.print("Of claims that the judge decided; intervals are over whole responses.")
-
-
-def _share(interval: Interval | None) -> str:
-    if interval is None:
-        return "–"
-    return f"{interval.value:.3f} ({interval.low:.3f} to {interval.high:.3f})"
 
 
 GIVEN = ("settings", "progress")
@@ -193,12 +152,12 @@ class Validations(_Carried):
     part = "validation"
     own: ClassVar = {
         "annotators": annotators,
-        "scores": scores,
         "verdicts": verdicts,
     }
     benchmarks: ClassVar = {
         "claims": f"{BENCHMARKS}.agreement.claims:validate",
         "extraction": f"{BENCHMARKS}.agreement.extraction:validate",
+        "scores": f"{BENCHMARKS}.agreement.scores:validate",
         "planted": f"{BENCHMARKS}.planted:validate",
         "miniature": f"{BENCHMARKS}.miniature.measuring:validate",
     }

@@ -1,53 +1,19 @@
-"""Judges beside people: answers of a file judged as settings say, and people's verdicts on live claims."""
+"""Judges beside people: people's verdicts on live claims."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
 
-from groundwatch.errors import UsageError, told_to_user
-from groundwatch.events import LIVE, Decision, ResponseRecorded, ResponseScored
-from groundwatch.extraction.engines.base import ExtractionEngine
-from groundwatch.judging.files import ImageFolder, no_images
+from groundwatch.errors import told_to_user
+from groundwatch.events import LIVE, Decision, ResponseScored
 from groundwatch.keys import home_key, response_key
-from groundwatch.protocols.base import Stage
-from groundwatch.protocols.method import Progress
 from groundwatch.protocols.people import PersonsVerdict, VerdictAgreement, decision_on, verdict_agreement
 from groundwatch.protocols.published import Place
-from groundwatch.replay.pipeline import Pipeline
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.settings import Settings
 from groundwatch.topology import OUTCOMES, is_token, subject_of
-
-
-async def judged(
-    responses: Sequence[ResponseRecorded],
-    protocol: str,
-    settings: Settings,
-    images: Path | None,
-    extraction: ExtractionEngine | None,
-    progress: Progress,
-) -> list[ResponseScored]:
-    """One outcome for each response, by the verifier of the settings; `UsageError` where that is away.
-
-    Without `extraction` the settings' engine finds the claims.
-    """
-    loader = no_images if images is None else ImageFolder(images, settings.gateway.intake).load
-    engines = {} if extraction is None else {Stage.EXTRACTION: extraction}
-    pipeline = Pipeline(settings, engines=engines, load_image=loader)
-    found: list[ResponseScored] = []
-    try:
-        await pipeline.judges(protocol, Stage.EXTRACTION)
-        if problems := pipeline.problems():
-            raise UsageError("; ".join(problems))
-        async for outcome in pipeline.outcomes(protocol, responses):
-            found.append(outcome)
-            progress(f"judging with {protocol}", len(found), len(responses))
-    finally:
-        await pipeline.close()
-    return found
 
 
 async def compare_verdicts(

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -243,8 +244,15 @@ def benchmark(name: str, folder: Path, images: Path | None = None) -> Suite:
 
 
 def world(name: str, number: int = SCENES) -> Suite:
-    """What this suite asks about `number` scenes of the miniature world."""
-    ask = load(registry.method(name, "world", "suite of the miniature world").world)
+    """What this suite asks about `number` scenes of the miniature world. Raises `UsageError`."""
+    reference = registry.method(name, "world", "suite of the miniature world").world
+    if find_spec(reference.partition(".")[0]) is None:
+        raise UsageError(
+            "questions about the miniature world are in the package groundwatch-benchmarks: install it, or "
+            "name the folder of a benchmark",
+            "benchmark",
+        )
+    ask = load(reference)
     return Suite(name, WORLD, lambda: ask(list(islice(scenes(SEED), number))))
 
 

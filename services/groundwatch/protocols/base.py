@@ -30,7 +30,6 @@ from groundwatch.events import (
     Judge,
     Label,
     Match,
-    Reference,
     ResponseRecorded,
     SubSentence,
     Verdict,
@@ -217,10 +216,6 @@ class EvaluationProtocol:
     def unit(self, tags: Mapping[str, str], images: Sequence[str]) -> str:
         """What answers have in common that figures average first: their image, by a tag or by its digest."""
         return tags.get("image_id") or tags.get("image") or ",".join(images)
-
-    def planted_reference(self, reference: Reference) -> Reference:
-        """What the complete reference of a caption reads like for this protocol."""
-        return reference
 
     def score(self, judged: ClaimsVerified | ClaimsMatched) -> Score:
         """Turn judgements into numbers. Raises `Unscorable` when there is nothing to score, never 0."""

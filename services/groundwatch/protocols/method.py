@@ -22,10 +22,6 @@ from groundwatch.statistics.intervals import Interval, Moments, mean_interval
 if TYPE_CHECKING:
     from groundwatch.terminal import RenderableType
 
-EMBEDDING_MODEL = "Folder of a sentence-transformers model in place of the embedded one."
-JUDGE = "Who judges, such as triton or visual. By default as in settings."
-JUDGED_IMAGES = "A folder of the images, by file name or its stem, for a judge that looks."
-
 Progress = Callable[[str, int, int], None]
 """Told what is being done, how many are done, and of how many."""
 

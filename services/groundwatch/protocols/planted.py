@@ -3,8 +3,6 @@
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
-from groundwatch.events import Reference
-
 
 class Kind(StrEnum):
     """What can be planted. An `OBJECT` is of a COCO class, a `THING` is not; `CLOTHING` is a color of it.
@@ -25,13 +23,3 @@ class Kind(StrEnum):
 def by_kind(categories: Mapping[str, Sequence[Kind]]) -> Mapping[Kind, frozenset[str]]:
     """`EvaluationProtocol.sees` from the kinds that claims of each category speak of."""
     return {kind: frozenset({category}) for category, kinds in categories.items() for kind in kinds}
-
-
-def related(reference: Reference) -> list[tuple[str, str, str]]:
-    return [triplet for triplet in reference.triplets if triplet[1] not in ("is", "count")]
-
-
-def named_things(reference: Reference) -> Reference:
-    """Of a caption's reference only what is there, for protocols that look for names."""
-    ends = [end for subject, _, thing in related(reference) for end in (subject, thing)]
-    return Reference(objects=tuple(dict.fromkeys([*reference.objects, *ends])), complete=True)

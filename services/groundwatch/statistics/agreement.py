@@ -1,86 +1,18 @@
-"""How far judges agree: correlations of scores, accuracy and F1 of labels, κ and α among annotators.
+"""How far judges agree: κ and α among annotators, and κ of two judges.
 
-scipy has the correlations and statsmodels Fleiss' κ; both are imported only when a number is asked for,
-because a light install goes without them. Krippendorff's α is written out here: the library that has it
+statsmodels has Fleiss' κ; it is imported only when a number is asked for, because a light install goes
+without it. Krippendorff's α is written out here: the library that has it
 for incomplete labels is under the GPL, which this package's licence does not go with.
 """
 
 import math
-import warnings
 from collections.abc import Sequence
 
 from groundwatch.errors import MissingExtraError
-from groundwatch.statistics.intervals import Interval, bootstrap, wilson
+from groundwatch.statistics.intervals import Interval, bootstrap
 
 Counts = Sequence[int]
 """One item: how many annotators gave it each label, the labels in the same order for every item."""
-
-COEFFICIENTS = {"pearson": "pearsonr", "spearman": "spearmanr", "kendall": "kendalltau"}
-"""Pearson's r, Spearman's rho and Kendall's tau-b, the three of FaithScore's table 3."""
-
-
-def correlation(
-    name: str, first: Sequence[float], second: Sequence[float], *, seed: int = 0, resamples: int = 1000
-) -> Interval | None:
-    """One coefficient over pairs with its percentile bootstrap interval over pairs.
-
-    None where it is undefined: fewer than three pairs, or a side that never varies. Raises
-    `MissingExtraError` without scipy, `ValueError` for sequences of different length or an unknown name.
-    """
-    try:
-        from scipy import stats
-    except ImportError:
-        raise MissingExtraError("scipy", "embedded") from None
-    if name not in COEFFICIENTS:
-        raise ValueError(f"no coefficient {name}; there are {', '.join(COEFFICIENTS)}")
-    coefficient = getattr(stats, COEFFICIENTS[name])
-
-    def statistic(pairs: Sequence[tuple[float, float]]) -> float | None:
-        sides = [list(side) for side in zip(*pairs, strict=True)]
-        if any(min(side) == max(side) for side in sides):
-            return None
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return float(coefficient(*sides)[0])
-
-    pairs = list(zip(first, second, strict=True))
-    if len(pairs) < 3:
-        return None
-    return bootstrap(pairs, statistic, seed=seed, resamples=resamples)
-
-
-def correlations(
-    first: Sequence[float], second: Sequence[float], *, seed: int = 0, resamples: int = 1000
-) -> dict[str, Interval | None]:
-    return {name: correlation(name, first, second, seed=seed, resamples=resamples) for name in COEFFICIENTS}
-
-
-def accuracy(pairs: Sequence[tuple[str, str]]) -> Interval | None:
-    """The share of (people's, automatic) labels that are equal, with Wilson's interval; None of nothing."""
-    if not pairs:
-        return None
-    return wilson(sum(people == found for people, found in pairs), len(pairs))
-
-
-def f1(pairs: Sequence[tuple[str, str]], label: str) -> float | None:
-    """F1 of one label over (people's, automatic) pairs; None where neither side ever gives it."""
-    both = sum(people == label == found for people, found in pairs)
-    either = sum((people == label) + (found == label) for people, found in pairs)
-    return 2 * both / either if either else None
-
-
-def roc_auc(above: Sequence[float], below: Sequence[float]) -> float | None:
-    """The chance that one of the first lies above one of the second, ties as a half (Mann and Whitney 1947).
-
-    None where either is empty. Raises `MissingExtraError` without scipy.
-    """
-    if not above or not below:
-        return None
-    try:
-        from scipy.stats import mannwhitneyu
-    except ImportError:
-        raise MissingExtraError("scipy", "embedded") from None
-    return float(mannwhitneyu(above, below).statistic) / (len(above) * len(below))
 
 
 def fleiss_kappa(items: Sequence[Counts], *, seed: int = 0, resamples: int = 1000) -> Interval | None:
@@ -132,24 +64,6 @@ def krippendorff_alpha(items: Sequence[Counts], *, seed: int = 0, resamples: int
         return 1.0 - (labels - 1) * observed / expected
 
     return bootstrap(pairable, statistic, seed=seed, resamples=resamples)
-
-
-def calibration(
-    pairs: Sequence[tuple[float, bool]], bins: int = 10
-) -> tuple[float, float] | tuple[None, None]:
-    """How far probabilities are from what came true: Brier's score, and the expected calibration error.
-
-    The first is the mean squared difference (Brier 1950). The second is the mean over pairs of how far,
-    within `bins` equal parts of 0 to 1, the mean probability is from the share that came true (Guo et al.
-    2017, equation 3). None without pairs.
-    """
-    if not pairs:
-        return None, None
-    binned: dict[int, list[float]] = {}
-    for chance, true in pairs:
-        binned.setdefault(min(int(chance * bins), bins - 1), []).append(chance - true)
-    brier = sum((chance - true) ** 2 for chance, true in pairs) / len(pairs)
-    return brier, sum(abs(sum(one)) for one in binned.values()) / len(pairs)
 
 
 Table = tuple[int, int, int, int]

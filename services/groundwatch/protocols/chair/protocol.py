@@ -23,9 +23,6 @@ from groundwatch.events import (
     ClaimsVerified,
     Judge,
     Match,
-    Reference,
-    ResponseRecorded,
-    SubSentence,
 )
 from groundwatch.language.lexicon import singular
 from groundwatch.protocols.base import (
@@ -37,8 +34,7 @@ from groundwatch.protocols.base import (
     read_figures,
     units_of,
 )
-from groundwatch.protocols.planted import Kind, by_kind, named_things
-from groundwatch.protocols.prompts import Step
+from groundwatch.protocols.planted import Kind, by_kind
 from groundwatch.reading.graph import Thing
 
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
@@ -209,9 +205,6 @@ class ChairProtocol(MatchedProtocol):
     sees = by_kind({OBJECT: [Kind.OBJECT]})
     headline = read_figures(__package__)
 
-    def planted_reference(self, reference: Reference) -> Reference:
-        return named_things(reference)
-
     def score(self, judged: ClaimsVerified | ClaimsMatched) -> Score:
         """Every number of CHAIR for one response; `Unscorable` when it mentions no COCO class.
 
@@ -250,11 +243,6 @@ class ChairProtocol(MatchedProtocol):
             for index, claim in enumerate(extracted.claims)
             if _class(claim) in there
         )
-
-    def extraction_step(
-        self, index: int, response: ResponseRecorded, units: tuple[SubSentence, ...]
-    ) -> Step | None:
-        raise InputError(NO_LIST)
 
 
 def read(answer: str, things: Iterable[Thing] = ()) -> Extracted:

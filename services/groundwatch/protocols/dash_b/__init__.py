@@ -6,5 +6,5 @@ METHOD = Method(
     protocols=(DashB(),),
     suite=read_suite,
     figures=figures,
-    world=f"{__name__}.world:questions",
+    world="groundwatch_benchmarks.worlds:dash_b",
 )

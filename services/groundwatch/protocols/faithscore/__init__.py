@@ -11,6 +11,6 @@ METHOD = Method(
     validation="groundwatch_benchmarks.agreement.faithscore:validate",
     suite=read_suite,
     figures=figures,
-    world=f"{__name__}.world:questions",
+    world="groundwatch_benchmarks.worlds:faithscore",
     package=__name__,
 )

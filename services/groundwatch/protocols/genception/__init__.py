@@ -9,6 +9,6 @@ METHOD = Method(
     tally=TALLY,
     suite=read_suite,
     figures=partial(mean_score, bounds=GenCeption.bounds),
-    world=f"{__name__}.world:questions",
+    world="groundwatch_benchmarks.worlds:genception",
     package=__name__,
 )

@@ -9,5 +9,5 @@ METHOD = Method(
     dataset="groundwatch_benchmarks.datasets.pope:build_dataset",
     suite=read_suite,
     figures=figures,
-    world=f"{__name__}.world:questions",
+    world="groundwatch_benchmarks.worlds:pope",
 )

@@ -14,6 +14,6 @@ METHOD = Method(
     dataset="groundwatch_benchmarks.datasets.valor:build_dataset",
     suite=read_suite,
     figures=figures,
-    world=f"{__name__}.world:questions",
+    world="groundwatch_benchmarks.worlds:valor",
     package=__name__,
 )

@@ -17,11 +17,9 @@ from groundwatch.events import (
     ClaimsVerified,
     Label,
     Match,
-    Reference,
     ResponseRecorded,
     SubSentence,
 )
-from groundwatch.language.tokens import NUMBER_WORDS
 from groundwatch.protocols import written_replies
 from groundwatch.protocols.base import (
     Extracted,
@@ -42,7 +40,7 @@ from groundwatch.protocols.features import (
     read_written,
 )
 from groundwatch.protocols.method import MethodSettings
-from groundwatch.protocols.planted import Kind, by_kind, named_things, related
+from groundwatch.protocols.planted import Kind, by_kind
 from groundwatch.protocols.prompts import Form, Step, numbered, read_reply
 from groundwatch.protocols.valor.scoring import NUMBERED, Matched, Pairs, Subset, count, protocol_name
 
@@ -118,9 +116,6 @@ class Valor(MatchedProtocol):
             )
         )
         self.sees = by_kind({self.category: SEES[subset]})
-
-    def planted_reference(self, reference: Reference) -> Reference:
-        return _planted(reference, self.subset)
 
     def score(self, judged: ClaimsVerified | ClaimsMatched) -> Score:
         """Faithfulness, with the coverage beside it; `Unscorable` for a response without features."""
@@ -213,38 +208,6 @@ def _clean(text: str) -> str:
     if not found:
         raise ValueError("a feature is empty")
     return found
-
-
-def _planted(reference: Reference, subset: Subset) -> Reference:
-    match subset:
-        case Subset.OBJECT_EXISTENCE:
-            return named_things(reference)
-        case Subset.ATTRIBUTE_OBJECT | Subset.ATTRIBUTE_PEOPLE:
-            return Reference(objects=tuple(_pairs(reference)), complete=True)
-        case Subset.RELATION_POSITIONAL:
-            texts = (_sentence(*triplet) for triplet in related(reference))
-            return Reference(objects=tuple(dict.fromkeys(texts)), complete=True)
-        case Subset.RELATION_COMPARATIVE:
-            return reference
-
-
-def _pairs(reference: Reference) -> list[str]:
-    counts = {
-        subject: NUMBER_WORDS[number]
-        for subject, relation, number in reference.triplets
-        if relation == "count" and number in NUMBER_WORDS
-    }
-    return [
-        pair_text(value, subject)
-        for subject, relation, value in reference.triplets
-        if relation == "is"
-        for _ in range(counts.get(subject, 1))
-    ]
-
-
-def _sentence(subject: str, relation: str, thing: str) -> str:
-    finite = relation.split()[0].endswith("s") and relation.split()[0] not in ("across",)
-    return f"{subject} {relation} {thing}" if finite else f"{subject} is {relation} {thing}"
 
 
 PROTOCOLS = {subset: Valor(subset) for subset in Subset}

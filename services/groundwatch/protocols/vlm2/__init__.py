@@ -10,5 +10,5 @@ METHOD = Method(
     dataset="groundwatch_benchmarks.datasets.vlm2:build_dataset",
     suite=read_suite,
     figures=figures,
-    world=f"{__name__}.world:questions",
+    world="groundwatch_benchmarks.worlds:vlm2",
 )

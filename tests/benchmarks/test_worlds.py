@@ -6,10 +6,11 @@ import pytest
 from PIL import Image
 
 from groundwatch.errors import UsageError
-from groundwatch.miniature.language import holds, triplets
+from groundwatch.miniature.language import holds
 from groundwatch.miniature.world import Scene, scenes
 from groundwatch.probing import suites
 from groundwatch.protocols import registry
+from groundwatch_benchmarks.miniature_facts import triplets
 
 NUMBER = 25
 

