@@ -137,7 +137,7 @@ def test_tally_of_nothing_is_no_number(run, tmp_path: Path):
     done = run("score", "faithscore", write(tmp_path / "a.jsonl", ANNOTATED[1:2]), "--recorded", "--json")
     assert json.loads(done.stdout)["faithscore"] is None
     told = run("score", "faithscore", tmp_path / "a.jsonl", "--recorded").stdout
-    assert "0 of 1 answers; 1 without facts" in " ".join(told.split())
+    assert "answers 1 scored 0 unscored 1" in " ".join(told.split())
 
 
 def test_score_prints_one_json_object(run, finder: Finder, tmp_path: Path):

@@ -76,9 +76,8 @@ def render_numbers(result: Mapping[str, object], console: Console, title: str | 
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_header=False)
     table.add_column("name")
     table.add_column("value", justify="right")
-    for name, value in _flat(result):
-        if title is None or not isinstance(value, list):
-            table.add_row(name, _number(value))
+    for name, value in _flat(result, lists=title is None):
+        table.add_row(name, _number(value))
     console.print(table)
 
 
@@ -116,9 +115,12 @@ def _number(value: object) -> str:
     return "–" if value is None else f"{value:.4f}" if isinstance(value, float) else str(value)
 
 
-def _flat(result: Mapping[str, object], above: str = "") -> Iterator[tuple[str, object]]:
+def _flat(result: Mapping[str, object], above: str = "", *, lists: bool) -> Iterator[tuple[str, object]]:
     for name, value in result.items():
-        if isinstance(value, Mapping) and value.keys() != _INTERVAL:
-            yield from _flat(value, f"{above}{name}: ")
+        if isinstance(value, list):
+            if lists:
+                yield from _flat({f"{name} {at}": one for at, one in enumerate(value, 1)}, above, lists=lists)
+        elif isinstance(value, Mapping) and value.keys() != _INTERVAL:
+            yield from _flat(value, f"{above}{name}: ", lists=lists)
         else:
             yield f"{above}{name}", value

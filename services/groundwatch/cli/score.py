@@ -201,14 +201,7 @@ def _count(protocol: str, request: TallyRequest, by: str, baseline: str, as_json
     if by:
         raise UsageError("--by needs outcomes, as --out writes them")
     result = tally.run(protocol, request)
-    if as_json:
-        print_json(result)
-        return
-    shown = tally.tell(result) if tally.tell is not None else None
-    if shown is not None:
-        Console().print(shown)
-    else:
-        render_numbers(msgspec.to_builtins(result), Console())
+    print_json(result) if as_json else render_numbers(msgspec.to_builtins(result), Console())
 
 
 def _show(report: Report, protocol: str, as_json: bool) -> None:

@@ -57,15 +57,13 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
     """One protocol's tally.
 
     `compute` reads the request's file and counts; it raises `FileFormatError` naming file, line and key.
-    `needs` maps what must be given to what to say of it, `takes` is what may be. `tell` shows the result to
-    people; without it, or where it gives None, the names are printed with their numbers. A file of outcomes
-    is for `compute` if it reads `outcomes`, else the report is printed.
+    `needs` maps what must be given to what to say of it, `takes` is what may be. A file of outcomes is for
+    `compute` if it reads `outcomes`, else the report is printed.
     """
 
     compute: Callable[[TallyRequest], Result]
     needs: Mapping[str, str] = {}
     takes: frozenset[str] = frozenset()
-    tell: Callable[[Result], RenderableType | None] | None = None
     outcomes: bool = False
 
     def run(self, name: str, request: TallyRequest) -> Result:

@@ -35,7 +35,7 @@ from groundwatch.protocols.method import (
 )
 from groundwatch.protocols.published import UNNAMED_MODEL, Place, beginning, json_document, read_lines
 from groundwatch.protocols.questions import unscored
-from groundwatch.statistics.intervals import Interval, bootstrap
+from groundwatch.statistics.intervals import bootstrap
 
 
 class _AnnotatedLine(msgspec.Struct):
@@ -130,19 +130,7 @@ def _compute(request: TallyRequest) -> Result:
     return tally_answers(read_annotations(request.file))
 
 
-def _tell(result: Result) -> str:
-    shown = "–"
-    if result["interval"] is not None:
-        found = msgspec.convert(result["interval"], Interval)
-        shown = f"{found.value:.3f} ({found.low:.3f} to {found.high:.3f}, n = {found.n})"
-    return (
-        f"faithscore {shown} over {result['scored']} of {result['answers']} answers; "
-        f"{result['unscored']} without facts; {result['hallucinated']} of {result['facts']} facts "
-        "not in the image"
-    )
-
-
-TALLY = Tally(compute=_compute, tell=_tell)
+TALLY = Tally(compute=_compute)
 
 TASKS = {"conv": "conversation", "detail": "detailed-description", "complex": "complex-question"}
 """The tag `task` of LLaVA-1k's answers, by LLaVA's word for it."""

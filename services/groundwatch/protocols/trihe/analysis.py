@@ -23,7 +23,6 @@ from groundwatch.protocols.trihe.scoring import (
     trend,
 )
 from groundwatch.protocols.trihe.suite import KINDS
-from groundwatch.terminal import Group, RenderableType, Table, box, lines
 
 EACH: tuple[Kind | None, ...] = (None, *KINDS)
 TOKENS = (10, 20, 30, 40, 50, 75, 100, 150, 200)
@@ -89,41 +88,6 @@ def synset(name: str) -> str:
         if known := nouns().synset(word):
             return known
     return found.whole or folded(name)
-
-
-def show(found: dict[str, Any]) -> Group:
-    pairs = found["pairs"]
-    table = Table(
-        title=f"{found['triplets']} triplets of {found['responses']} responses; "
-        f"{pairs['frequent']} of {pairs['different']} object pairs are the frequent {pairs['share']:.0%}",
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-    )
-    table.add_column("triplets", no_wrap=True)
-    for kind in EACH:
-        for rate in ("Hallu_I", "Hallu_Q"):
-            table.add_column(lines(rate, kind or "overall"), justify="right")
-    for name, rows in (
-        ("all", found["overall"]),
-        ("frequent pairs", pairs["on_frequent"]),
-        ("other pairs", pairs["on_others"]),
-    ):
-        cells = [rows[kind or "overall"][rate] for kind in EACH for rate in ("hallu_i", "hallu_q")]
-        table.add_row(name, *map(_rate, cells))
-    for one in found["by_tokens"] or ():
-        table.add_row(f"first {one['k']} tokens", _rate(one["hallu_i"]), _rate(one["hallu_q"]))
-    shown: list[RenderableType] = [table]
-    if found["by_tokens"] is None:
-        shown.append("How early a triplet is said is not known from this file.")
-    named = ", ".join(f"{' – '.join(one['pair'])} ({one['said']})" for one in pairs["most_frequent"])
-    if named:
-        shown.append(f"Most frequent pairs: {named}")
-    return Group(*shown)
-
-
-def _rate(rate: float | None) -> str:
-    return "–" if rate is None else f"{rate:.3f}"
 
 
 def _each(questions: Sequence[JudgedQuestion], undecided_count: bool) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 import msgspec
 
@@ -15,9 +15,6 @@ from groundwatch.protocols.trihe.files import AnnotatedImage, judged_question, r
 from groundwatch.protocols.trihe.protocol import TriHe
 from groundwatch.protocols.trihe.scoring import JudgedQuestion, Kind, rates
 from groundwatch.statistics.intervals import bootstrap
-
-if TYPE_CHECKING:
-    from groundwatch.terminal import RenderableType
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
@@ -56,13 +53,7 @@ def _compute(request: TallyRequest) -> Result:
     return {"judgements": model, **tally_questions(questions)}
 
 
-def _show(result: Result) -> RenderableType | None:
-    from groundwatch.protocols.trihe import analysis
-
-    return analysis.show(result) if "pairs" in result else None
-
-
-TALLY = Tally(compute=_compute, takes=frozenset({"share", "tokens"}), tell=_show, outcomes=True)
+TALLY = Tally(compute=_compute, takes=frozenset({"share", "tokens"}), outcomes=True)
 
 
 def read_suite(folder: Path, images: Images) -> Iterator[Question | None]:

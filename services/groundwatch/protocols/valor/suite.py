@@ -30,17 +30,7 @@ def _compute(request: TallyRequest) -> Result:
     return {"subset": subset.value, **measure(list(read_matched(request.file, subset)), subset)}
 
 
-def _tell(result: Result) -> str:
-    names = ("faithfulness", "coverage", "faithfulness_mean", "coverage_mean")
-    shown = {name: "–" if result[name] is None else f"{result[name]:.1%}" for name in names}
-    return (
-        f"{result['subset']}: faithfulness {shown['faithfulness']}, coverage {shown['coverage']} (pooled); "
-        f"{shown['faithfulness_mean']} and {shown['coverage_mean']} on average over {result['responses']} "
-        f"responses; {result['unscored']} without features; {result['stray']} pairs count nowhere"
-    )
-
-
-TALLY = Tally(compute=_compute, tell=_tell, needs={"subset": f"one of {SUBSETS}"})
+TALLY = Tally(compute=_compute, needs={"subset": f"one of {SUBSETS}"})
 
 
 def read_suite(folder: Path, images: Images) -> Iterator[Question | None]:
