@@ -471,28 +471,16 @@ async def at_once(
 
     Whoever stops listening stops the work. The first error ends all of it.
     """
-    waiting = iter(enumerate(items))
-    running: set[asyncio.Task[tuple[int, R]]] = set()
+    room = asyncio.Semaphore(number)
 
     async def one(place: int, item: T) -> tuple[int, R]:
-        return place, await work(item)
+        async with room:
+            return place, await work(item)
 
-    def start() -> bool:
-        following = next(waiting, None)
-        if following is not None:
-            running.add(asyncio.create_task(one(*following)))
-        return following is not None
-
+    running = [asyncio.create_task(one(place, item)) for place, item in enumerate(items)]
     try:
-        while len(running) < number and start():
-            pass
-        while running:
-            done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                running.discard(task)
-                found = task.result()
-                start()
-                yield found
+        for done in asyncio.as_completed(running):
+            yield await done
     finally:
         for task in running:
             task.cancel()

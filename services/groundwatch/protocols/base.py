@@ -242,8 +242,11 @@ class EvaluationProtocol:
     def extraction_step(
         self, index: int, response: ResponseRecorded, units: tuple[SubSentence, ...]
     ) -> Step | None:
-        """The LLM call number `index`, given the `units` found so far; None when there is nothing to ask."""
-        return None
+        """The LLM call number `index`, given the `units` found so far; None when there is nothing to ask.
+
+        Raises `InputError` for a protocol whose claims are found by rule alone.
+        """
+        raise InputError(f"{self.name} reads answers by rule: extract with engine reader")
 
     def read_extraction(
         self, index: int, reply: object, response: ResponseRecorded, units: tuple[SubSentence, ...]

@@ -40,11 +40,9 @@ from groundwatch.events import (
     OutcomeKind,
     Reference,
     ResponseRecorded,
-    SubSentence,
 )
 from groundwatch.protocols.base import EvaluationProtocol, ExtractionRules, Score, Stage, folded, with_article
 from groundwatch.protocols.method import CATEGORY, IMAGE, Pair, Picture, Question
-from groundwatch.protocols.prompts import Step
 from groundwatch.reading.document import read_document
 from groundwatch.statistics.intervals import Interval, bootstrap
 
@@ -287,11 +285,6 @@ class YesNoProtocol(EvaluationProtocol):
 
     def values_without_answer(self, response: ResponseRecorded) -> Mapping[str, float]:
         return UNREAD
-
-    def extraction_step(
-        self, index: int, response: ResponseRecorded, units: tuple[SubSentence, ...]
-    ) -> Step | None:
-        raise InputError(f"{self.name} reads replies by rule: extract with engine reader")
 
     def statement(self, response: ResponseRecorded, claim: Claim) -> str:
         """The claim without what is known of the question's truth, for that is worded into its text."""

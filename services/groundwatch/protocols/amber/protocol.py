@@ -9,13 +9,10 @@ from groundwatch.events import (
     ClaimsVerified,
     Judge,
     Match,
-    ResponseRecorded,
-    SubSentence,
 )
 from groundwatch.language.nouns import likenesses
 from groundwatch.protocols.amber.scoring import annotation_of, count
 from groundwatch.protocols.base import ExtractionRules, MatchedProtocol, Score, Stage, load, read_figures
-from groundwatch.protocols.prompts import Step
 from groundwatch.protocols.questions import YesNoProtocol
 
 VERSION = "1"
@@ -55,11 +52,6 @@ class Amber(MatchedProtocol):
     def match(self, extracted: ClaimsExtracted) -> tuple[Match, ...]:
         """Raises `Unscorable` without a reference, `InputError` for claims that the lists did not find."""
         return annotation_of(extracted.response).matches(_nouns(extracted))
-
-    def extraction_step(
-        self, index: int, response: ResponseRecorded, units: tuple[SubSentence, ...]
-    ) -> Step | None:
-        raise InputError(NO_LIST)
 
 
 def _nouns(extracted: ClaimsExtracted) -> list[str]:
