@@ -79,3 +79,9 @@ def test_positions_hold_for_kinds_that_differ() -> None:
 def test_an_unknown_suite_is_refused_with_those_that_are_there() -> None:
     with pytest.raises(UsageError, match="no suite of the miniature world 'popes'; known are amber, dash-b"):
         suites.world("popes")
+
+
+def test_without_the_package_a_suite_says_where_its_questions_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suites, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match="in the package groundwatch-benchmarks: install it, or name"):
+        suites.world("pope")

@@ -1,7 +1,7 @@
 """Triplets and scene graphs: how they, and the parts that judges blame, are written into claims."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Literal
 
@@ -81,17 +81,11 @@ class Judgement(StrEnum):
 class SceneGraph:
     """G = (V, E): objects V and relations E of an image, and the triplets that it consists of.
 
-    V has the objects named and those of the triplets. `same` decides whether two names mean the same;
-    by default they must be equal up to case and spaces.
+    V has the objects named and those of the triplets. Names mean the same where they are equal up to case and
+    spaces.
     """
 
-    def __init__(
-        self,
-        triplets: Iterable[Triplet],
-        objects: Iterable[str] = (),
-        same: Callable[[str, str], bool] = lambda one, other: folded(one) == folded(other),
-    ) -> None:
-        self._same = same
+    def __init__(self, triplets: Iterable[Triplet], objects: Iterable[str] = ()) -> None:
         self.triplets = tuple(dict.fromkeys(triplets))
         named = [name for first, _, second in self.triplets for name in (first, second)]
         self.objects = tuple(dict.fromkeys((*objects, *named)))
@@ -99,15 +93,10 @@ class SceneGraph:
 
     def judge(self, triplet: Triplet) -> Judgement:
         """The three-way definition of section 3.1, or true for a triplet of the graph."""
-        first, relation, second = triplet
-        if not (self._among(first, self.objects) and self._among(second, self.objects)):
+        first, relation, second = map(folded, triplet)
+        if not {first, second} <= set(map(folded, self.objects)):
             return Judgement.OBJECT_HALLUCINATION
-        if not self._among(relation, self.relations):
+        if relation not in map(folded, self.relations):
             return Judgement.RELATION_HALLUCINATION
-        for known in self.triplets:
-            if all(self._same(said, true) for said, true in zip(triplet, known, strict=True)):
-                return Judgement.TRUE
-        return Judgement.PREDICTION_ERROR
-
-    def _among(self, name: str, known: Sequence[str]) -> bool:
-        return any(self._same(name, other) for other in known)
+        known = {tuple(map(folded, each)) for each in self.triplets}
+        return Judgement.TRUE if (first, relation, second) in known else Judgement.PREDICTION_ERROR

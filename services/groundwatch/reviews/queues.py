@@ -291,17 +291,11 @@ class Items:
         draft: Any = msgspec.json.decode(found.data)
         return draft if isinstance(draft, dict) else None
 
-    async def list(
-        self, queue: str, *, state: State | None = None, tenant: str = "", after: str = "", limit: int = PAGE
-    ) -> list[Item]:
+    async def list(self, queue: str, *, tenant: str = "", after: str = "", limit: int = PAGE) -> list[Item]:
         """Items in the order in which they are given, behind that of the key `after`."""
         known = await self._current(queue)
         begin = known[after].order if after in known else -1.0
-        found = [
-            item
-            for item in known.values()
-            if item.order > begin and tenant in ("", item.tenant) and state in (None, item.state)
-        ]
+        found = [item for item in known.values() if item.order > begin and tenant in ("", item.tenant)]
         return sorted(found, key=lambda item: item.order)[:limit]
 
     async def all(self, queue: str) -> Sequence[Item]:

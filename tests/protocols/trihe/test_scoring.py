@@ -138,11 +138,6 @@ def test_the_four_judgements_exclude_each_other(known, claim, objects):
     assert SceneGraph(known * 2, objects).judge(claim) is found
 
 
-def test_sameness_can_be_given():
-    graph = SceneGraph([("man", "riding", "horse")], same=lambda a, b: a[0] == b[0])
-    assert graph.judge(("mare", "rides", "hound")) is Judgement.TRUE
-
-
 def test_pairs_by_synset():
     found = object_pairs(
         [asked("a", HT, RT), asked("b", HT)], lambda name: "person" if name == "man" else name
