@@ -11,7 +11,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from groundwatch.cli import app
-from groundwatch.cli.commands import Command
+from groundwatch.cli.commands import Command, _said
 from groundwatch.errors import UsageError
 
 HEAVY = ("torch", "transformers", "numpy", "nats", "starlette", "pydantic", "pyarrow", "grpc", "httpx")
@@ -35,6 +35,14 @@ def test_each_place_is_of_a_command_with_its_help() -> None:
     for name, command in commands.items():
         assert isinstance(command, Command), name
         assert command.help, name
+
+
+def test_all_that_is_said_of_options_is_shown() -> None:
+    shown = {getattr(one, "help", "") for _, command in leaves() for one in command.params}
+    places = [place for name, place in _said().items() if name == "all"]
+    places += [place for name, module in _said().items() if name != "all" for place in module.values()]
+    said = {one if isinstance(one, str) else one["help"] for place in places for one in place.values()}
+    assert said - shown == set()
 
 
 def test_what_stands_for_a_command_says_its_help() -> None:

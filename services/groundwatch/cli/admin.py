@@ -10,7 +10,7 @@ import typer
 from groundwatch.addresses import concealed, without_secrets
 from groundwatch.archive.place import SWITCHED_OFF
 from groundwatch.cli.messages import complain, print_json, say
-from groundwatch.cli.options import JsonOption, ModelsOption, OnServer
+from groundwatch.cli.options import OnServer
 from groundwatch.errors import SettingsError, UsageError
 from groundwatch.gateway import budgets
 from groundwatch.gateway.budgets import Budget, BudgetUse
@@ -28,20 +28,9 @@ from groundwatch.system.up import named_models
 from groundwatch.terminal import Console, Table, lines
 from groundwatch.topology import PROVISIONER
 
-FileArgument = Annotated[
-    Path | None,
-    typer.Argument(help="Settings file (TOML); the one that GROUNDWATCH_CONFIG names when absent."),
-]
 
-
-def provision_command(
-    settings: OnServer,
-    as_json: JsonOption = False,
-) -> None:
-    """Create streams and consumers, or change them without dropping anything; safe to repeat.
-
-    For more nats.partitions than before it takes half a minute, in which gateways put off who sends (503).
-    """
+def provision_command(settings: OnServer, *, as_json: bool = False) -> None:
+    """Create streams and consumers, or change them without dropping anything; safe to repeat."""
     replicas, partitions = settings.nats.replicas, settings.nats.partitions
     cache, held = settings.cache, held_at_once(settings)
     archived = with_archive(settings).archive.url not in ("", SWITCHED_OFF)
@@ -66,32 +55,14 @@ def provision_command(
 
 
 def auth(
-    folder: Annotated[Path, typer.Argument(help="The folder of users, rights and seeds.")],
-    tls: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="HOST",
-            help="Also an authority and a certificate for servers of this name or address; repeatable.",
-        ),
-    ] = None,
-    tenant: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME", help="Also a user that may publish responses of this tenant; repeatable."
-        ),
-    ] = None,
-    rotate: Annotated[
-        list[str] | None,
-        typer.Option(metavar="USER", help="A new seed for this user; the server takes the former one too."),
-    ] = None,
-    retire: Annotated[
-        list[str] | None,
-        typer.Option(metavar="USER", help="The server takes this user's former seeds no more."),
-    ] = None,
-    partitions: Annotated[
-        int, typer.Option(help="The number of partitions, as in nats.partitions.", min=1, max=64)
-    ] = 1,
-    as_json: JsonOption = False,
+    folder: Path,
+    *,
+    tls: list[str] | None = None,
+    tenant: list[str] | None = None,
+    rotate: list[str] | None = None,
+    retire: list[str] | None = None,
+    partitions: int = 1,
+    as_json: bool = False,
 ) -> None:
     """Write users, rights and seeds for the NATS server into a folder; talks to no server."""
     wrote = write_auth(
@@ -112,11 +83,7 @@ def auth(
     say(f"  cluster    sh {folder / SECRETS_FILE}; helm upgrade … -f {folder / VALUES_FILE}")
 
 
-def models(
-    folder: Annotated[Path, typer.Argument(help="Where the model repository is written.")],
-    models: ModelsOption,
-    as_json: JsonOption = False,
-) -> None:
+def models(folder: Path, *, models: str, as_json: bool = False) -> None:
     """Write a model repository for a Triton that runs elsewhere."""
     found = named_models(models)
     write_repository(folder, found)
@@ -128,12 +95,7 @@ def models(
 
 
 def check_settings(
-    file: FileArgument = None,
-    stage: Annotated[
-        list[str] | None,
-        typer.Option(help="Only the engine of this stage, as in its container; all stages when absent."),
-    ] = None,
-    as_json: JsonOption = False,
+    file: Path | None = None, *, stage: list[str] | None = None, as_json: bool = False
 ) -> None:
     """Read the file and the environment as services do, and tell every problem: exit status 2 with any."""
     logs.configure(level="error")
@@ -174,7 +136,7 @@ def check_settings(
         raise typer.Exit(2)
 
 
-def show_settings(file: FileArgument = None, as_json: JsonOption = False) -> None:
+def show_settings(file: Path | None = None, *, as_json: bool = False) -> None:
     """What is set, and by which file or variable; as JSON also all that is effective. No secrets."""
     reading = read(file, os.environ)
     if reading.problems.found:
@@ -194,7 +156,7 @@ def show_settings(file: FileArgument = None, as_json: JsonOption = False) -> Non
     say("all else is default")
 
 
-def list_budgets(settings: OnServer, as_json: JsonOption = False) -> None:
+def list_budgets(settings: OnServer, *, as_json: bool = False) -> None:
     """List the budgets, each with what is used of it today."""
     told = on_bus(settings, lambda bus: budgets.in_use(bus.js), "budget")
     if as_json:
@@ -228,17 +190,16 @@ def list_budgets(settings: OnServer, as_json: JsonOption = False) -> None:
 
 
 def _budget(
-    name: Annotated[str, typer.Argument(help="A name for it, such as acme.")],
-    tenant: Annotated[str, typer.Option(help="Only this tenant.")] = "",
-    model: Annotated[str, typer.Option(help="Only this model.")] = "",
-    protocol: Annotated[str, typer.Option(help="Only this protocol.")] = "",
-    responses_per_minute: Annotated[
-        int | None, typer.Option(help="Responses a minute, at each gateway.")
-    ] = None,
-    tokens_per_day: Annotated[int | None, typer.Option(help="Tokens of judges a day (UTC).")] = None,
-    cost_per_day: Annotated[float | None, typer.Option(help="US dollars a day (UTC).")] = None,
-    rate: Annotated[float | None, typer.Option(help="At most this share, 0 to 1.")] = None,
-    salt: Annotated[str, typer.Option(help="For the hash that draws.")] = "",
+    name: str,
+    *,
+    tenant: str = "",
+    model: str = "",
+    protocol: str = "",
+    responses_per_minute: int | None = None,
+    tokens_per_day: int | None = None,
+    cost_per_day: float | None = None,
+    rate: float | None = None,
+    salt: str = "",
 ) -> tuple[str, Budget]:
     wanted = Budget(
         tenant=tenant,
@@ -255,7 +216,7 @@ def _budget(
 
 
 def set_budget(
-    budget: Annotated[tuple[str, Budget], _budget], settings: OnServer, as_json: JsonOption = False
+    budget: Annotated[tuple[str, Budget], _budget], settings: OnServer, *, as_json: bool = False
 ) -> None:
     """Set a budget, or replace the one of this name; every gateway keeps to it within a second."""
     name, wanted = budget
@@ -266,11 +227,7 @@ def set_budget(
         say(f"budget {name} {'set' if new else 'changed'}")
 
 
-def remove_budget(
-    settings: OnServer,
-    name: Annotated[str, typer.Argument(help="Its name, from `admin budget list`.")],
-    as_json: JsonOption = False,
-) -> None:
+def remove_budget(settings: OnServer, name: str, *, as_json: bool = False) -> None:
     """Remove a budget: what it was about is judged as the settings say."""
     on_bus(settings, lambda bus: budgets.remove(bus.js, name, bus.partitions), "budget")
     print_json({"name": name, "removed": True}) if as_json else say(f"budget {name} removed")

@@ -5,15 +5,18 @@ from __future__ import annotations
 
 import ast
 import inspect
+import tomllib
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar, get_args
+from typing import Annotated, Any, ClassVar, get_args, get_origin
 
+import msgspec
 import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
+from typer.models import ParameterInfo
 
 from groundwatch.errors import UsageError
 
@@ -33,6 +36,44 @@ class Command(TyperCommand):
             raise
 
 
+@cache
+def _said() -> dict[str, Any]:
+    return tomllib.loads(Path(__file__).with_name("options.toml").read_text("utf-8"))
+
+
+def described(function: Callable[..., Any], parameter: inspect.Parameter) -> inspect.Parameter:
+    """A parameter as typer takes it: an option where it is given by name alone, else an argument. What it is
+    for says `options.toml`, or its own annotation."""
+    hint, own = parameter.annotation, None
+    if get_origin(hint) is Annotated:
+        hint, own = get_args(hint)
+    made: Any
+    if isinstance(own, ParameterInfo):
+        made = own
+    else:
+        keys = _own_keys(parameter, own) if own is not None else _keys(function, parameter.name)
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+            names = keys.pop("names", (f"--{parameter.name.replace('_', '-')}",))
+            made = typer.Option(*names, **keys)
+        else:
+            made = typer.Argument(**keys)
+    annotation = Annotated[hint, made]  # type: ignore[valid-type]
+    return parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=annotation)
+
+
+def _keys(function: Callable[..., Any], name: str) -> dict[str, Any]:
+    """What is said of a parameter: of the function's, of every function's of its module, or of all."""
+    of_module = _said().get(function.__module__.rpartition(".")[2], {})
+    places = (of_module.get(function.__name__, {}), of_module.get("each", {}), _said()["all"])
+    said = next(place[name] for place in places if name in place)
+    return {"help": said} if isinstance(said, str) else {**said}
+
+
+def _own_keys(parameter: inspect.Parameter, meta: msgspec.Meta) -> dict[str, Any]:
+    shown = parameter.default not in (inspect.Parameter.empty, None, "", False)
+    return {"help": meta.description, "show_default": shown, "min": meta.ge, "max": meta.le}
+
+
 def add_command(app: typer.Typer, name: str, function: Callable[..., None]) -> None:
     """Add a command. A parameter that is annotated with a function is what that function makes of options of
     its own, which stand in its place; those that every command has come last."""
@@ -41,9 +82,11 @@ def add_command(app: typer.Typer, name: str, function: Callable[..., None]) -> N
     wanted = {one: inspect.signature(maker, eval_str=True).parameters for one, maker in makers.items()}
     parameters: dict[str, inspect.Parameter] = {}
     for one, parameter in known.items():
-        parameters |= {key: known.get(key, own) for key, own in wanted.get(one, {one: parameter}).items()}
+        for key, own in wanted.get(one, {one: parameter}).items():
+            of = function if key in known else makers[one]
+            parameters[key] = described(of, known.get(key, own))
     in_order = sorted(parameters, key=lambda one: LAST.index(one) if one in LAST else -1)
-    shown_parameters = [parameters[one].replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in in_order]
+    shown_parameters = [parameters[one] for one in in_order]
 
     def command(**given: Any) -> None:
         made = {one: maker(**{key: given[key] for key in wanted[one]}) for one, maker in makers.items()}

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from groundwatch.cli.messages import confirmed, print_json, say
-from groundwatch.cli.options import JsonOption, OnServer
+from groundwatch.cli.options import OnServer
 from groundwatch.erasure.erasing import Eraser, Erasure
 from groundwatch.erasure.finding import Stores, Subject, subject
 from groundwatch.erasure.retention import enforce
@@ -30,29 +30,20 @@ from groundwatch.times import read_interval
 from groundwatch.topology import ERASE
 
 
-def _subject(
-    response: Annotated[str | None, typer.Option(help="The id of a response.", metavar="ID")] = None,
-    tenant: Annotated[
-        str | None, typer.Option(help="Its tenant; alone: everything of the tenant.", metavar="T")
-    ] = None,
-    image: Annotated[str | None, typer.Option(help="An image, whoever names it.", metavar="SHA256")] = None,
-) -> Subject:
+def _subject(*, response: str | None = None, tenant: str | None = None, image: str | None = None) -> Subject:
     return subject(response, tenant, image)
 
 
 def erase(
     wanted: Annotated[Subject, _subject],
     settings: OnServer,
-    verify: Annotated[bool, typer.Option("--verify", help="Prove it: read every store back.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell what would go; change nothing.")] = False,
-    lift: Annotated[
-        bool, typer.Option("--lift", help="Take the tombstone away: it may be recorded again.")
-    ] = False,
-    wait: Annotated[
-        float, typer.Option(min=0, help="Seconds to wait for stages that hold something of it.")
-    ] = 60.0,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    as_json: JsonOption = False,
+    *,
+    verify: bool = False,
+    dry_run: bool = False,
+    lift: bool = False,
+    wait: float = 60.0,
+    yes: bool = False,
+    as_json: bool = False,
 ) -> None:
     """Erase a response, a tenant or an image from every stream, store, cache, archive and known export.
 
@@ -108,12 +99,7 @@ def _stores(settings: Settings) -> Stores:
     return Stores.of(with_archive(settings).archive, partitions=settings.nats.partitions)
 
 
-def retention(
-    settings: OnServer,
-    every: Annotated[str, typer.Option(help="Again and again, with so much time between: 30m, 1h, 1d.")] = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell what would go; change nothing.")] = False,
-    as_json: JsonOption = False,
-) -> None:
+def retention(settings: OnServer, *, every: str = "", dry_run: bool = False, as_json: bool = False) -> None:
     """Remove what is older than settings keep it, and what came of an erased response after all."""
     if every:
         run(_again_and_again(settings, read_interval(every, "--every"), dry_run, as_json))

@@ -1,13 +1,12 @@
 """What became of every event: `groundwatch audit`, and `groundwatch admin dead`."""
 
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-import typer
 
 from groundwatch.cli.messages import print_json, print_json_line, say
-from groundwatch.cli.options import JsonOption, OnServer, OnSystem, serve_metrics
+from groundwatch.cli.options import OnServer, OnSystem, serve_metrics
 from groundwatch.cli.output import figures, with_reasons
 from groundwatch.errors import CheckFailed, UsageError
 from groundwatch.events import LIVE
@@ -27,22 +26,13 @@ from groundwatch.topology import AUDITOR
 
 def audit(
     settings: OnSystem,
-    as_json: JsonOption = False,
-    run_name: Annotated[str, typer.Option("--run", help="Which run to count.")] = LIVE,
-    wait: Annotated[
-        float,
-        typer.Option(min=0, help="Seconds to count again what cannot be told yet from what is being judged."),
-    ] = 30.0,
-    full: Annotated[
-        bool,
-        typer.Option("--full", help="Prove the lines of all days again, from everything that is kept."),
-    ] = False,
-    every: Annotated[
-        str, typer.Option(help="Count again and again, with so much time between the starts: 30m, 6h, 1d.")
-    ] = "",
-    metrics_port: Annotated[
-        int | None, typer.Option(help="With --every: answer /metrics on this port; 0: a free one.")
-    ] = None,
+    *,
+    as_json: bool = False,
+    run_name: str = LIVE,
+    wait: float = 30.0,
+    full: bool = False,
+    every: str = "",
+    metrics_port: int | None = None,
 ) -> None:
     """Count the ledger, going on from the last audit; exit status 1 unless it balances.
 
@@ -178,11 +168,7 @@ def show_proof(proof: LedgerProof) -> None:
         say(f"differs: {difference.describe()}")
 
 
-def list_dead(
-    settings: OnServer,
-    as_json: JsonOption = False,
-    limit: Annotated[int, typer.Option(min=0, help="Show so many, the newest.")] = 50,
-) -> None:
+def list_dead(settings: OnServer, *, as_json: bool = False, limit: int = 50) -> None:
     """List the dead letters, each with its reason."""
 
     async def work(bus: Bus) -> list[DeadLetter]:
@@ -208,10 +194,7 @@ def list_dead(
 
 
 def retry_dead(
-    settings: OnServer,
-    numbers: Annotated[list[int] | None, typer.Argument(help="Numbers from `admin dead list`.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="Every dead letter.")] = False,
-    as_json: JsonOption = False,
+    settings: OnServer, numbers: list[int] | None = None, *, every: bool = False, as_json: bool = False
 ) -> None:
     """Give dead letters back to their stage; one that succeeds now replaces its unscored outcome."""
     wanted = set(numbers or ())

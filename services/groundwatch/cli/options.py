@@ -1,64 +1,15 @@
-"""Options that mean the same in every command, and the settings they lead to."""
+"""The settings that options lead to which every command has. What options are for says `options.toml`."""
 
 from pathlib import Path
 from typing import Annotated
 from wsgiref.simple_server import WSGIServer
 
-import typer
 from prometheus_client import CollectorRegistry, start_http_server
 
 from groundwatch.errors import UsageError
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.telemetry import logs
 from groundwatch.system.connecting import NOTHING_FOUND, check_streams, find_running, prepare, with_nats
-
-ConfigOption = Annotated[Path | None, typer.Option("--config", "-c", help="Settings file (TOML).")]
-NatsOption = Annotated[
-    str, typer.Option("--nats", help="NATS address; the running `groundwatch up` when absent.")
-]
-FolderOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--folder", help="The data of an `up` or a demo on this machine, whether that still runs or not."
-    ),
-]
-ColumnsOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--column",
-        metavar="THEIRS=OURS",
-        help="Which column or key of the file is which of our fields, such as question=prompt, "
-        "doc.image=images or split=tags.split; repeatable.",
-    ),
-]
-QuestionsOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--questions",
-        help="The file that has the questions and images of the answers, where they stand apart: a batch's "
-        "input, a benchmark's questions.",
-    ),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
-
-ModelsOption = Annotated[
-    str,
-    typer.Option(
-        "--models",
-        metavar="miniature|FILE|FOLDER",
-        help="Serve these models with a Triton of our own: those of the miniature world, those that a TOML "
-        "file names, or the checkpoints in a folder.",
-    ),
-]
-
-BaselineOption = Annotated[
-    str,
-    typer.Option(metavar="VALUE", help="With --by and a tag: its value that the others are compared with."),
-]
-
-ArchiveOnlyOption = Annotated[
-    bool, typer.Option("--archive-only", help="Leave out what is still only in the stream: needs no NATS.")
-]
 
 NOTHING_RUNS = (
     f"{NOTHING_FOUND}: start one with groundwatch up, or say where one is: "
@@ -76,10 +27,7 @@ def serve_metrics(port: int, registry: CollectorRegistry, settings: Settings) ->
 
 
 def client_settings(
-    config: ConfigOption = None,
-    nats: NatsOption = "",
-    folder: FolderOption = None,
-    archive_only: ArchiveOnlyOption = False,
+    *, config: Path | None = None, nats: str = "", folder: Path | None = None, archive_only: bool = False
 ) -> Settings:
     """Settings for a command that talks to a running system, found by itself on this machine.
 
@@ -106,16 +54,16 @@ def client_settings(
     return settings
 
 
-def _configured(config: ConfigOption = None) -> Settings:
+def _configured(*, config: Path | None = None) -> Settings:
     return prepare(config)
 
 
-def _on_server(config: ConfigOption = None, nats: NatsOption = "") -> Settings:
-    return client_settings(config, nats)
+def _on_server(*, config: Path | None = None, nats: str = "") -> Settings:
+    return client_settings(config=config, nats=nats)
 
 
-def _on_system(config: ConfigOption = None, nats: NatsOption = "", folder: FolderOption = None) -> Settings:
-    return client_settings(config, nats, folder)
+def _on_system(*, config: Path | None = None, nats: str = "", folder: Path | None = None) -> Settings:
+    return client_settings(config=config, nats=nats, folder=folder)
 
 
 Configured = Annotated[Settings, _configured]

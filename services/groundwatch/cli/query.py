@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-import typer
 
 from groundwatch.cli.messages import print_json, say
 from groundwatch.cli.options import (
-    ArchiveOnlyOption,
     Configured,
-    JsonOption,
     WithHistory,
 )
 from groundwatch.errors import UsageError
@@ -34,12 +31,11 @@ CHUNK = 10_000
 
 def query(
     settings: WithHistory,
-    sql: Annotated[str, typer.Argument(help="One SELECT over the tables outcomes and claims.")],
-    as_json: JsonOption = False,
-    out: Annotated[
-        Path | None, typer.Option(help="Write the rows into this file, one JSON object a line.")
-    ] = None,
-    archive_only: ArchiveOnlyOption = False,
+    sql: str,
+    *,
+    as_json: bool = False,
+    out: Path | None = None,
+    archive_only: bool = False,
 ) -> None:
     """Ask the history in SQL (DuckDB): the archive with what is still only in the stream. Reads only."""
 
@@ -64,7 +60,7 @@ def query(
     run(work())
 
 
-def archive_status(settings: Configured, as_json: JsonOption = False) -> None:
+def archive_status(settings: Configured, *, as_json: bool = False) -> None:
     """What the archive holds and how far it has come."""
     both = opened_archive(settings)
     if both is None:

@@ -16,7 +16,7 @@ import msgspec
 import typer
 
 from groundwatch.cli.messages import confirmed, place_of, print_json, program, say
-from groundwatch.cli.options import FolderOption, JsonOption, ModelsOption, OnSystem
+from groundwatch.cli.options import OnSystem
 from groundwatch.cli.output import figures, with_reasons
 from groundwatch.errors import CheckFailed, UsageError
 from groundwatch.events import LIVE, REPLACEABLE
@@ -45,10 +45,8 @@ COMPARED = 50_000
 SHOWN_FAULTS = 3
 """Different faults of judges that it names; `replay faults` names all."""
 
-NameArgument = Annotated[str, typer.Argument(help="Name of the run.")]
 
-
-def list_runs(settings: OnSystem, as_json: JsonOption = False) -> None:
+def list_runs(settings: OnSystem, *, as_json: bool = False) -> None:
     """Every replay, the newest first."""
 
     async def work(bus: Bus) -> list[Run]:
@@ -79,18 +77,7 @@ def list_runs(settings: OnSystem, as_json: JsonOption = False) -> None:
     Console().print(table)
 
 
-def show(
-    settings: OnSystem,
-    name: NameArgument,
-    as_json: JsonOption = False,
-    compare: Annotated[
-        bool | None,
-        typer.Option(
-            "--changed/--no-changed",
-            help="Whether to count how many judgements the same judges changed; small runs: yes.",
-        ),
-    ] = None,
-) -> None:
+def show(settings: OnSystem, name: str, *, as_json: bool = False, compare: bool | None = None) -> None:
     """One replay: what it was asked to do, how far it is, what came of it."""
 
     async def work(bus: Bus) -> tuple[Run, Changed | None, dict[str, int]]:
@@ -121,23 +108,19 @@ def show(
         console.print(f"no judgement is by the same judges as in run {found.spec.source}", soft_wrap=True)
 
 
-def pause(settings: OnSystem, name: NameArgument, folder: FolderOption = None) -> None:
+def pause(settings: OnSystem, name: str, *, folder: Path | None = None) -> None:
     """Stop it for now: what is in hand is finished, nothing more is begun."""
     _on_runs(settings, lambda runs: running.pause(runs, name))
     say(f"run {name} is paused; go on with: {program()} replay resume {name}{place_of(folder)}")
 
 
-def cancel(settings: OnSystem, name: NameArgument) -> None:
+def cancel(settings: OnSystem, name: str) -> None:
     """End it where it is; its results so far stay."""
     _on_runs(settings, lambda runs: running.cancel(runs, name))
     Console().print(f"run {name} is cancelled; its results so far stay")
 
 
-def delete(
-    settings: OnSystem,
-    name: NameArgument,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-) -> None:
+def delete(settings: OnSystem, name: str, *, yes: bool = False) -> None:
     """Remove it with all of its results."""
     found = _on_runs(settings, lambda runs: runs.get(name))
     if not yes and not confirmed(f"Delete run {name} with its {found.counts.outcomes:,} outcomes?"):
@@ -200,7 +183,7 @@ def show_run(one: Run, console: Console) -> None:
     console.print(table)
 
 
-def faults(settings: OnSystem, name: NameArgument, as_json: JsonOption = False) -> None:
+def faults(settings: OnSystem, name: str, *, as_json: bool = False) -> None:
     """What the judges of a replay had faults with, and how often."""
 
     async def work(bus: Bus) -> dict[str, int]:
@@ -220,9 +203,7 @@ def faults(settings: OnSystem, name: NameArgument, as_json: JsonOption = False) 
         console.print(f"run {name} has no outcome that is unscored because of a fault")
 
 
-def retry(
-    settings: OnSystem, name: NameArgument, models: ModelsOption = "", as_json: JsonOption = False
-) -> None:
+def retry(settings: OnSystem, name: str, *, models: str = "", as_json: bool = False) -> None:
     """Judge again just what is unscored because a judge had a fault. Exit status 1: some have one again."""
     served = named_models(models)
 
@@ -246,13 +227,14 @@ def retry(
 
 
 def recorded(
-    since: Annotated[str, typer.Option(help="From when on: 2026-03-01, 2026-03-01T14:00:00Z, 24h, 7d.")] = "",
-    until: Annotated[str, typer.Option(help="Until when, exclusive.")] = "",
-    model: Annotated[list[str] | None, typer.Option(help="Only answers of this model; repeatable.")] = None,
-    tenant: Annotated[list[str] | None, typer.Option(help="Only of this tenant; repeatable.")] = None,
-    ids: Annotated[str, typer.Option(help="Only these responses: ids by commas.")] = "",
-    sample: Annotated[int, typer.Option(min=0, help="So many responses, chosen by hash.")] = 0,
-    seed: Annotated[int, typer.Option(help="Another seed chooses another sample.")] = 0,
+    *,
+    since: str = "",
+    until: str = "",
+    model: list[str] | None = None,
+    tenant: list[str] | None = None,
+    ids: str = "",
+    sample: int = 0,
+    seed: int = 0,
 ) -> Spec:
     """Which of the recorded events; the rest of the spec is still to be said."""
     now = time.time()
@@ -274,30 +256,22 @@ Recorded = Annotated[Spec, recorded]
 def start(
     settings: OnSystem,
     recorded: Recorded,
-    run: Annotated[str, typer.Option(help="Name of the replay, carried by its results.")],
-    protocol: Annotated[list[str] | None, typer.Option(help="Only for this protocol; repeatable.")] = None,
-    stage: Annotated[
-        str,
-        typer.Option("--from", help="Begin at this stage: extraction, verification, matching or scoring."),
-    ] = "extraction",
-    source: Annotated[str, typer.Option(help="The run whose events are judged again.")] = LIVE,
-    judge: Annotated[str, typer.Option(help="Judged by this one of [judges] in the settings.")] = "",
-    models: ModelsOption = "",
-    speed: Annotated[str, typer.Option(help="1x is the recorded pace, 10x ten times that, or max.")] = "max",
-    max_tokens: Annotated[int, typer.Option(min=0, help="Pause after so many tokens; 0: no bound.")] = 0,
-    max_cost: Annotated[float, typer.Option(min=0, help="Pause after so many dollars; 0: no bound.")] = 0.0,
-    keep: Annotated[
-        bool, typer.Option("--keep", help="Keep claims and judgements too, to begin other replays from.")
-    ] = False,
-    dry: Annotated[bool, typer.Option("--dry-run", help="Only tell what it would do and cost.")] = False,
-    allow_gap: Annotated[
-        bool, typer.Option("--allow-gap", help="Replay what is left where retention has removed a part.")
-    ] = False,
-    file: Annotated[
-        Path | None, typer.Option(help="Replay an exported file, not what this system recorded.")
-    ] = None,
-    folder: FolderOption = None,
-    as_json: JsonOption = False,
+    *,
+    run: str,
+    protocol: list[str] | None = None,
+    stage: str = "extraction",
+    source: str = LIVE,
+    judge: str = "",
+    models: str = "",
+    speed: str = "max",
+    max_tokens: int = 0,
+    max_cost: float = 0.0,
+    keep: bool = False,
+    dry: bool = False,
+    allow_gap: bool = False,
+    file: Path | None = None,
+    folder: Path | None = None,
+    as_json: bool = False,
 ) -> None:
     """Judge a stretch of what was recorded again, into a run of its own."""
     with_judge(settings, judge)
@@ -342,12 +316,13 @@ def start(
 
 def resume(
     settings: OnSystem,
-    name: NameArgument,
-    folder: FolderOption = None,
-    as_json: JsonOption = False,
-    max_tokens: Annotated[int | None, typer.Option(min=0, help="A new bound of tokens.")] = None,
-    max_cost: Annotated[float | None, typer.Option(min=0, help="A new bound of US dollars.")] = None,
-    models: ModelsOption = "",
+    name: str,
+    *,
+    folder: Path | None = None,
+    as_json: bool = False,
+    max_tokens: int | None = None,
+    max_cost: float | None = None,
+    models: str = "",
 ) -> None:
     """Go on with it, here; beside others who work at it, if there are any."""
     served = named_models(models)
@@ -462,19 +437,13 @@ def _show_plan(plan: Plan) -> None:
 def export(
     settings: OnSystem,
     recorded: Recorded,
-    out: Annotated[Path, typer.Option(help="The file to write.")],
-    stage: Annotated[
-        str,
-        typer.Option(
-            "--from", help="What goes into this stage: extraction (responses), verification, …, scoring."
-        ),
-    ] = "extraction",
-    source: Annotated[str, typer.Option(help="The run whose events are exported.")] = LIVE,
-    allow_gap: Annotated[
-        bool, typer.Option("--allow-gap", help="Export what is left where retention has removed a part.")
-    ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
-    as_json: JsonOption = False,
+    *,
+    out: Path,
+    stage: str = "extraction",
+    source: str = LIVE,
+    allow_gap: bool = False,
+    force: bool = False,
+    as_json: bool = False,
 ) -> None:
     """Write recorded events with their images to a file; replay it with `groundwatch replay start --file`."""
     if out.exists() and not force:

@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from groundwatch.cli.messages import confirmed, print_json, print_json_line, say
-from groundwatch.cli.options import JsonOption, OnSystem
+from groundwatch.cli.options import OnSystem
 from groundwatch.cli.output import figures, table_of
 from groundwatch.errors import InputError, UsageError, told_to_user
 from groundwatch.events import Decision
@@ -23,13 +23,12 @@ from groundwatch.system.connecting import on_bus
 from groundwatch.terminal import Console
 from groundwatch.times import read_moment, shown_moment
 
-QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="Its name.")]
-
 
 def create(
     settings: OnSystem,
-    queue: QueueArgument,
-    protocol: Annotated[str, typer.Option(help="The protocol whose outcomes are looked at.")] = "",
+    queue: str,
+    *,
+    protocol: str = "",
     rule: Annotated[
         str,
         typer.Option(
@@ -38,26 +37,20 @@ def create(
             "judges disagree; or the answers of an alarm, or every one.",
         ),
     ] = "random",
-    size: Annotated[
-        int, typer.Option(min=0, help="So many of what is recorded already; 0: a share of what comes.")
-    ] = 0,
-    share: Annotated[float, typer.Option(min=0, max=1, help="Which share of what comes.")] = 1.0,
-    model: Annotated[str, typer.Option(help="Answers of this model alone.")] = "",
-    version: Annotated[str, typer.Option(help="Of this version of the model alone.")] = "",
-    tenant: Annotated[str, typer.Option(help="Of this tenant alone.")] = "",
-    tag: Annotated[str, typer.Option(metavar="NAME=VALUE", help="With this tag alone.")] = "",
-    category: Annotated[str, typer.Option(help="With a claim of this category alone.")] = "",
-    verdict: Annotated[
-        str, typer.Option(metavar="supported|refuted|undecided", help="With such a claim alone.")
-    ] = "",
-    since: Annotated[str, typer.Option(metavar="TIME", help="Recorded since then; absent: now.")] = "",
-    until: Annotated[str, typer.Option(metavar="TIME", help="Recorded until then.")] = "",
-    alarm: Annotated[str, typer.Option(metavar="KEY", help="For the rule `alarm`: which one.")] = "",
-    reviewers: Annotated[int, typer.Option(min=1, max=50, help="How many look at each item.")] = 1,
-    assigned: Annotated[
-        list[str] | None, typer.Option("--assign", metavar="NAME", help="Who may review it; repeatable.")
-    ] = None,
-    as_json: JsonOption = False,
+    size: int = 0,
+    share: float = 1.0,
+    model: str = "",
+    version: str = "",
+    tenant: str = "",
+    tag: str = "",
+    category: str = "",
+    verdict: str = "",
+    since: str = "",
+    until: str = "",
+    alarm: str = "",
+    reviewers: int = 1,
+    assigned: list[str] | None = None,
+    as_json: bool = False,
 ) -> None:
     """Draw answers for people to review, each with a known probability; where they review says `up`."""
     now = time.time()
@@ -91,7 +84,7 @@ def create(
     say(f"queue {made.name} is made; its items are drawn within seconds, where the annotation service runs")
 
 
-def list_queues(settings: OnSystem, as_json: JsonOption = False) -> None:
+def list_queues(settings: OnSystem, *, as_json: bool = False) -> None:
     """Every queue with how far it is."""
 
     async def work(bus: Bus) -> list[tuple[QueueSpec, QueueProgress]]:
@@ -112,7 +105,7 @@ def list_queues(settings: OnSystem, as_json: JsonOption = False) -> None:
     Console().print(table)
 
 
-def show(settings: OnSystem, queue: QueueArgument, as_json: JsonOption = False) -> None:
+def show(settings: OnSystem, queue: str, *, as_json: bool = False) -> None:
     """One queue: what it is drawn from, from how many, and who has done what."""
 
     async def work(bus: Bus) -> tuple[QueueSpec, QueueProgress, int]:
@@ -139,17 +132,13 @@ def show(settings: OnSystem, queue: QueueArgument, as_json: JsonOption = False) 
     console.print(f"{spec.protocol}, {spec.rule}: {drawn}, since {shown_moment(spec.since)}", soft_wrap=True)
 
 
-def close(settings: OnSystem, queue: QueueArgument) -> None:
+def close(settings: OnSystem, queue: str) -> None:
     """Draw no more for it, and give nobody another item; what was said counts on."""
     on_bus(settings, lambda bus: Queues(bus).close(queue))
     say(f"queue {queue} is closed")
 
 
-def delete(
-    settings: OnSystem,
-    queue: QueueArgument,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-) -> None:
+def delete(settings: OnSystem, queue: str, *, yes: bool = False) -> None:
     """Remove it with its items and drafts; opinions stay, and count in no corrected rate any more."""
     if not yes and not confirmed(f"Delete queue {queue} with its items?"):
         raise typer.Abort
@@ -159,7 +148,8 @@ def delete(
 
 def export(
     settings: OnSystem,
-    out: Annotated[Path | None, typer.Option("--out", help="A file; standard output when absent.")] = None,
+    *,
+    out: Path | None = None,
     form: Annotated[
         str,
         typer.Option(
@@ -168,9 +158,9 @@ def export(
             help="Whole opinions, or lines that `validate verdicts`, `annotators` and `faithscore` read.",
         ),
     ] = "opinions",
-    queue: Annotated[str, typer.Option(help="Of this queue alone.")] = "",
-    protocol: Annotated[str, typer.Option(help="Of this protocol alone.")] = "",
-    tenant: Annotated[str, typer.Option(help="Of this tenant alone.")] = "",
+    queue: str = "",
+    protocol: str = "",
+    tenant: str = "",
 ) -> None:
     """Opinions as JSON lines: of each reviewer about each answer the last one."""
     if form not in get_args(Format):
@@ -201,12 +191,7 @@ def export(
     say(f"{len(lines):,} lines are in {out}")
 
 
-def import_opinions(
-    settings: OnSystem,
-    file: Annotated[Path, typer.Argument(help="Whole opinions, verdicts or annotators' lines.")],
-    reviewer: Annotated[str, typer.Option(help="Whose verdicts they are, where the file says nothing.")] = "",
-    as_json: JsonOption = False,
-) -> None:
+def import_opinions(settings: OnSystem, file: Path, *, reviewer: str = "", as_json: bool = False) -> None:
     """Take in what people said elsewhere; nothing of a file unless every line can be."""
     with told_to_user(f"{file}: cannot be read"):
         content = file.read_bytes()

@@ -13,12 +13,7 @@ import typer
 
 from groundwatch.cli.messages import print_json, print_json_line, say
 from groundwatch.cli.options import (
-    BaselineOption,
-    ColumnsOption,
-    ConfigOption,
     Configured,
-    JsonOption,
-    QuestionsOption,
     serve_metrics,
 )
 from groundwatch.cli.output import bars, render_numbers, show_published
@@ -44,80 +39,28 @@ from groundwatch.times import read_interval
 
 
 def score(
-    protocol: Annotated[str, typer.Argument(help="The protocol, such as faithscore.")],
-    file: Annotated[
-        Path,
-        typer.Argument(
-            help="Recorded responses (JSON lines, a JSON array, CSV or Parquet with id, model, prompt, "
-            "answer, images, reference, tags; a folder of images with metadata.csv), answers or calls as "
-            "other programs write them, or FaithScore's annotations, whose facts are then the reference. "
-            "With --recorded: judgements, in the format that the work published, or outcomes of --out."
-        ),
-    ],
-    recorded: Annotated[
-        bool, typer.Option("--recorded", help="Judge nothing: only the arithmetic over recorded judgements.")
-    ] = False,
-    out: Annotated[
-        Path | None, typer.Option(help="Write one outcome a line here, with every fact and verdict.")
-    ] = None,
-    engine: Annotated[
-        str, typer.Option(help="Who finds the facts: reader or llm. By default as in settings.")
-    ] = "",
-    judge: Annotated[
-        str,
-        typer.Option(
-            help="Who judges them: reference or llm; for protocols that match with a reference lexical, "
-            "semantic or llm. By default as in settings."
-        ),
-    ] = "",
-    images: Annotated[
-        Path | None,
-        typer.Option(
-            help="A folder of images for judges that look, by SHA-256 or file name, besides the file's own."
-        ),
-    ] = None,
-    model: Annotated[str, typer.Option(help="Model name for files that do not name one.")] = "",
-    columns: ColumnsOption = None,
-    questions: QuestionsOption = None,
-    annotation: Annotated[
-        Path | None, typer.Option(help="valor, tri-he, pope: the benchmark's own annotation of the images.")
-    ] = None,
-    published: Annotated[
-        bool, typer.Option("--published", help="Put the models into the tables that the paper published.")
-    ] = False,
-    by: Annotated[
-        str,
-        typer.Option(
-            metavar="TAG", help="Tell apart responses with different values of this tag, such as strategy."
-        ),
-    ] = "",
-    baseline: BaselineOption = BASELINE,
-    subset: Annotated[
-        str | None, typer.Option(help="valor: the benchmark's subset, such as object-existence.")
-    ] = None,
-    t: Annotated[
-        int | None, typer.Option("--t", min=1, help="genception, recorded: the chains' length T.")
-    ] = None,
-    labels: Annotated[
-        Path | None,
-        typer.Option(
-            help="pope, recorded: the file of labels beside the answers; amber: its folder of files."
-        ),
-    ] = None,
-    share: Annotated[
-        float | None,
-        typer.Option(
-            help="tri-he, recorded: rates on this share of object pairs, the most frequent, and on others."
-        ),
-    ] = None,
-    tokens: Annotated[
-        str,
-        typer.Option(
-            metavar="K,…", help="tri-he, recorded: rates over the first K tokens, such as 10,20,50."
-        ),
-    ] = "",
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
+    protocol: str,
+    file: Path,
+    *,
+    recorded: bool = False,
+    out: Path | None = None,
+    engine: str = "",
+    judge: str = "",
+    images: Path | None = None,
+    model: str = "",
+    columns: list[str] | None = None,
+    questions: Path | None = None,
+    annotation: Path | None = None,
+    published: bool = False,
+    by: str = "",
+    baseline: str = BASELINE,
+    subset: str | None = None,
+    t: int | None = None,
+    labels: Path | None = None,
+    share: float | None = None,
+    tokens: str = "",
+    config: Path | None = None,
+    as_json: bool = False,
 ) -> None:
     """Judge a file with the engines of the running system, or count what was judged; needs no server."""
     judging: dict[str, object] = {
@@ -228,42 +171,26 @@ AT_ONCE, AT_ONCE_IN_PRODUCTION = 8, 2
 
 def probe_command(
     settings: Configured,
-    suite: Annotated[str, typer.Argument(help="The benchmark, such as pope.")],
-    target: Annotated[
-        str, typer.Option(help="http(s)://… of an OpenAI-compatible server, with /v1, or triton://host:port.")
-    ],
-    model: Annotated[str, typer.Option(help="The model's name there.")],
-    benchmark: Annotated[
-        Path | None,
-        typer.Option(help="The benchmark's folder, in its published layout. By default the miniature world."),
-    ] = None,
-    images: Annotated[
-        Path | None, typer.Option(help="Where its images lie; by default its subfolder images.")
-    ] = None,
-    strategy: Annotated[
-        Strategy, typer.Option(help="An arm of Tri-HE's table 6: triplets-first is its mitigation.")
-    ] = Strategy.DIRECT,
+    suite: str,
+    *,
+    target: str,
+    model: str,
+    benchmark: Path | None = None,
+    images: Path | None = None,
+    strategy: Strategy = Strategy.DIRECT,
     limit: Annotated[
         int | None,
         typer.Option(
             min=1, help=f"Ask a sample of about so many questions; all when absent, with --every {ROUND}."
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the sample that --limit draws.")] = 0,
-    folder: Annotated[
-        Path | None,
-        typer.Option(
-            help="Where the answers are kept, and gone on with; by default probe-SUITE-MODEL here, with "
-            "--every canary-SUITE-MODEL."
-        ),
-    ] = None,
-    t: Annotated[int | None, typer.Option("--t", min=1, help="genception: rounds of a chain.")] = None,
-    engine: Annotated[str, typer.Option(help="Who finds claims. By default as in settings.")] = "",
-    judge: Annotated[str, typer.Option(help="Who judges them. By default as in settings.")] = "",
-    api_key_env: Annotated[
-        str, typer.Option(help="The variable that holds the target's key.")
-    ] = "OPENAI_API_KEY",
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds for one request.")] = 60.0,
+    seed: int = 0,
+    folder: Path | None = None,
+    t: int | None = None,
+    engine: str = "",
+    judge: str = "",
+    api_key_env: str = "OPENAI_API_KEY",
+    timeout: float = 60.0,
     at_once: Annotated[
         int | None,
         typer.Option(
@@ -271,27 +198,13 @@ def probe_command(
             help=f"Requests under way together; {AT_ONCE} when absent, with --every {AT_ONCE_IN_PRODUCTION}.",
         ),
     ] = None,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Of an answer.")] = 1024,
-    submit: Annotated[
-        str, typer.Option(help="Also send the answers into this gateway, http://host:port.")
-    ] = "",
-    every: Annotated[
-        str,
-        typer.Option(
-            help="A canary: a small sample again and again, with so much time between the starts: 90s, 30m, "
-            "6h, 1d."
-        ),
-    ] = "",
-    rounds: Annotated[
-        int | None, typer.Option(min=1, help="With --every: stop after so many rounds.")
-    ] = None,
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="With --every: another sample each round, not the same one.")
-    ] = False,
-    metrics_port: Annotated[
-        int | None, typer.Option(help="With --every: answer /metrics on this port; 0: a free one.")
-    ] = None,
-    as_json: JsonOption = False,
+    max_tokens: int = 1024,
+    submit: str = "",
+    every: str = "",
+    rounds: int | None = None,
+    fresh: bool = False,
+    metrics_port: int | None = None,
+    as_json: bool = False,
 ) -> None:
     """Ask an LVLM a benchmark's questions and score its answers; with --every a canary in production.
 

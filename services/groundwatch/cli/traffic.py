@@ -16,13 +16,8 @@ import typer
 
 from groundwatch.cli.messages import print_json, say
 from groundwatch.cli.options import (
-    ArchiveOnlyOption,
-    BaselineOption,
-    ColumnsOption,
     Configured,
-    JsonOption,
     OnSystem,
-    QuestionsOption,
     WithHistory,
 )
 from groundwatch.cli.output import progress_bar, show_published
@@ -66,12 +61,6 @@ SHOWN = 20
 """How many reasons for refused lines are told."""
 
 
-ToOption = Annotated[str, typer.Option("--to", help="Gateway; the running `groundwatch up` when absent.")]
-UpFolder = Annotated[
-    Path | None, typer.Option("--folder", help="The running `up` with its data in this folder.")
-]
-
-
 def _gateway(settings: Settings, to: str, folder: Path | None) -> str:
     """The address of the gateway that is meant. Raises `UsageError` where none runs here."""
     if to and folder is not None:
@@ -87,9 +76,7 @@ def _gateway(settings: Settings, to: str, folder: Path | None) -> str:
     return found.gateway
 
 
-def connect(
-    settings: Configured, to: ToOption = "", folder: UpFolder = None, as_json: JsonOption = False
-) -> None:
+def connect(settings: Configured, *, to: str = "", folder: Path | None = None, as_json: bool = False) -> None:
     """Who has sent to a gateway in the last minutes, and the setting that mends what was missing in it."""
     told = ask_gateway(_gateway(settings, to, folder), "/v1/connect")
     if as_json:
@@ -114,24 +101,16 @@ def connect(
 
 def submit(
     settings: Configured,
-    file: Annotated[
-        Path,
-        typer.Argument(
-            help="Recorded responses (JSON lines, JSON, CSV, Parquet, a folder of images with metadata.csv), "
-            "answers or calls as other programs write them, or answers in a published format."
-        ),
-    ],
-    to: ToOption = "",
-    model: Annotated[str, typer.Option(help="Model name for files that do not name one.")] = "",
-    tenant: Annotated[str, typer.Option(help="Tenant for lines that do not name one.")] = "",
-    columns: ColumnsOption = None,
-    questions: QuestionsOption = None,
-    images: Annotated[
-        list[Path] | None,
-        typer.Option(help="A folder that lines may name images in, besides the file's own; repeatable."),
-    ] = None,
-    folder: UpFolder = None,
-    as_json: JsonOption = False,
+    file: Path,
+    *,
+    to: str = "",
+    model: str = "",
+    tenant: str = "",
+    columns: list[str] | None = None,
+    questions: Path | None = None,
+    images: list[Path] | None = None,
+    folder: Path | None = None,
+    as_json: bool = False,
 ) -> None:
     """Send recorded responses into a running system; exit status 1 when some were refused."""
     to = _gateway(settings, to, folder)
@@ -172,11 +151,7 @@ def submit(
         raise CheckFailed(f"{sent.refused} responses were refused")
 
 
-def watch(
-    settings: OnSystem,
-    seconds: Annotated[float | None, typer.Option(help="Stop after so many seconds.")] = None,
-    run_name: Annotated[str, typer.Option("--run", help="Which run to watch.")] = LIVE,
-) -> None:
+def watch(settings: OnSystem, *, seconds: float | None = None, run_name: str = LIVE) -> None:
     """Live scores in the terminal, until Ctrl-C."""
 
     async def work(bus: Bus) -> None:
@@ -199,22 +174,16 @@ def watch(
         on_bus(settings, work, "watch")
 
 
-def _published(
-    published: Annotated[
-        str,
-        typer.Option(
-            metavar="PROTOCOL", help="Put the models into the tables that this protocol's paper published."
-        ),
-    ] = "",
-) -> PublishedComparison | None:
+def _published(*, published: str = "") -> PublishedComparison | None:
     return PublishedComparison(published) if published else None
 
 
 def report(
     beside: Annotated[PublishedComparison | None, _published],
     settings: WithHistory,
-    as_json: JsonOption = False,
-    run_name: Annotated[str, typer.Option("--run", help="Which run to report.")] = LIVE,
+    *,
+    as_json: bool = False,
+    run_name: str = LIVE,
     by: Annotated[
         str,
         typer.Option(
@@ -222,20 +191,11 @@ def report(
             help=f"Tell apart by any of {', '.join(DIMENSIONS)}, or by a tag, such as strategy.",
         ),
     ] = "",
-    baseline: BaselineOption = BASELINE,
-    since: Annotated[
-        str,
-        typer.Option(
-            metavar="TIME",
-            help="Only what was recorded from then on: 2026-03-01, 2026-03-01T14:00 (UTC), or 90m, 12h, "
-            "7d ago.",
-        ),
-    ] = "",
-    until: Annotated[str, typer.Option(metavar="TIME", help="Only what was recorded before then.")] = "",
-    archive_only: ArchiveOnlyOption = False,
-    stream_only: Annotated[
-        bool, typer.Option("--stream-only", help="Leave out the archive: what the stream still holds.")
-    ] = False,
+    baseline: str = BASELINE,
+    since: str = "",
+    until: str = "",
+    archive_only: bool = False,
+    stream_only: bool = False,
 ) -> None:
     """Results per model with confidence intervals, from the recorded outcomes.
 
@@ -316,20 +276,16 @@ async def _show_history(
 
 def compare(
     settings: OnSystem,
-    first: Annotated[
-        str,
-        typer.Argument(metavar="RUN", help="A run; live traffic is `live`. With --by version, a version."),
-    ],
-    second: Annotated[str, typer.Argument(metavar="RUN", help="What is held against it.")],
-    model: Annotated[str, typer.Option(help="Only answers of this model.")] = "",
-    tenant: Annotated[str, typer.Option(help="Only of this tenant.")] = "",
-    protocol: Annotated[str, typer.Option(help="Only by this protocol.")] = "",
-    top: Annotated[int, typer.Option(min=0, help="Most changed responses to name.")] = CHANGED,
-    out: Annotated[Path | None, typer.Option(help="Write a report with plots (HTML) here.")] = None,
-    by: Annotated[
-        str, typer.Option(metavar="version", help="Compare two versions of --model in live traffic.")
-    ] = "",
-    as_json: JsonOption = False,
+    first: str,
+    second: str,
+    *,
+    model: str = "",
+    tenant: str = "",
+    protocol: str = "",
+    top: int = CHANGED,
+    out: Path | None = None,
+    by: str = "",
+    as_json: bool = False,
 ) -> None:
     """Paired differences of two runs, or differences of two versions, with intervals."""
     if by not in ("", "version"):

@@ -18,7 +18,7 @@ import typer
 from groundwatch.addresses import shown_address
 from groundwatch.cli.ledger import show_ledger
 from groundwatch.cli.messages import complain, place_of, print_json, program, say
-from groundwatch.cli.options import ConfigOption, Configured, JsonOption, ModelsOption, NatsOption
+from groundwatch.cli.options import Configured
 from groundwatch.cli.output import loading_shown, table_of
 from groundwatch.demo import live
 from groundwatch.demo.findings import Findings, LiveFindings
@@ -80,16 +80,12 @@ def _each_key(descriptor: int) -> Iterator[None]:
 
 def up(
     settings: Configured,
-    port: Annotated[
-        int | None, typer.Option(help="Port of the pages and the HTTP intake; 0: a free one.")
-    ] = None,
-    folder: Annotated[Path | None, typer.Option("--folder", help="Where the streams are kept.")] = None,
-    models: ModelsOption = "",
-    judge: Annotated[
-        str,
-        typer.Option(metavar="URL", help="An OpenAI-compatible endpoint that reads and judges answers."),
-    ] = "",
-    judge_model: Annotated[str, typer.Option(metavar="NAME", help="The model that it is asked for.")] = "",
+    *,
+    port: int | None = None,
+    folder: Path | None = None,
+    models: str = "",
+    judge: str = "",
+    judge_model: str = "",
 ) -> None:
     """Run the whole system on this machine, NATS included, pages at a port; with --models also Triton."""
     if bool(judge) != bool(judge_model):
@@ -143,14 +139,11 @@ async def _up(settings: Settings, models: Mapping[str, ServedModel]) -> None:
 
 def serve(
     stage: Annotated[str, typer.Argument(help=f"One of {', '.join(SERVED)}.")],
-    config: ConfigOption = None,
-    nats: NatsOption = "",
-    metrics_port: Annotated[
-        int | None, typer.Option(help="Port of /metrics and health; 0: a free one.")
-    ] = None,
-    wait: Annotated[
-        float, typer.Option(help="Seconds to wait until NATS answers and is provisioned.", min=0)
-    ] = 0.0,
+    *,
+    config: Path | None = None,
+    nats: str = "",
+    metrics_port: int | None = None,
+    wait: float = 0.0,
 ) -> None:
     """Run one service: a container's entry point."""
     if stage not in SERVED:
@@ -169,10 +162,9 @@ RATE = 12.0
 
 
 def demo(
-    as_json: JsonOption = False,
-    recorded: Annotated[
-        bool, typer.Option("--recorded", help="Play answers written beforehand: no model is needed.")
-    ] = False,
+    *,
+    as_json: bool = False,
+    recorded: bool = False,
     answers: Annotated[
         int | None, typer.Option(help=f"Answers to ask for; {live.ANSWERS} when absent.")
     ] = None,

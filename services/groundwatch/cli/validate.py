@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, get_type_hints
 
 import msgspec
 import typer
@@ -15,7 +15,7 @@ from typer.main import get_command
 
 from groundwatch.cli.commands import Command, Group, built
 from groundwatch.cli.messages import print_json
-from groundwatch.cli.options import Configured, JsonOption, OnServer
+from groundwatch.cli.options import Configured, OnServer
 from groundwatch.cli.output import bars, render_numbers, table_of
 from groundwatch.errors import CheckFailed, UsageError
 from groundwatch.judging.agreement import compare_verdicts, write_metrics
@@ -35,22 +35,14 @@ from groundwatch.system.connecting import on_bus, run
 from groundwatch.terminal import Console
 
 
-def annotators(
-    file: Annotated[Path, typer.Argument(help="Labels (JSON lines: item, annotator, label).")],
-    as_json: JsonOption = False,
-) -> None:
+def annotators(file: Path, *, as_json: bool = False) -> None:
     """How far people agree among themselves: Fleiss' kappa and Krippendorff's alpha."""
     agreed = annotator_agreement(read_annotators(file))
     print_json(agreed) if as_json else render_annotators(agreed, Console())
 
 
 def verdicts(
-    settings: OnServer,
-    file: Annotated[Path, typer.Argument(help="People's verdicts on claims (JSON lines).")],
-    metrics_file: Annotated[
-        Path | None, typer.Option(help="Also write the counts here, for Prometheus.")
-    ] = None,
-    as_json: JsonOption = False,
+    settings: OnServer, file: Path, *, metrics_file: Path | None = None, as_json: bool = False
 ) -> None:
     """The judges of a running system against what people say of the same claims."""
     given = list(read_lines(file, PersonsVerdict))
@@ -173,11 +165,11 @@ class Datasets(_Carried):
 def _command(function: Callable[..., Any]) -> Callable[..., None]:
     hints = get_type_hints(function, include_extras=True)
     known = inspect.signature(function).parameters
-    parameters = [_parameter(one, hints[one.name]) for one in known.values() if one.name not in GIVEN]
+    own = [one.replace(annotation=hints[one.name]) for one in known.values() if one.name not in GIVEN]
     kind = inspect.Parameter.KEYWORD_ONLY
     if "settings" in known:
-        parameters.append(inspect.Parameter("settings", kind, annotation=Configured))
-    parameters.append(inspect.Parameter("as_json", kind, default=False, annotation=JsonOption))
+        own.append(inspect.Parameter("settings", kind, annotation=Configured))
+    own.append(inspect.Parameter("as_json", kind, default=False, annotation=bool))
 
     def command(*, as_json: bool, **given: Any) -> None:
         with bars() as tell:
@@ -190,20 +182,8 @@ def _command(function: Callable[..., Any]) -> Callable[..., None]:
 
     made: Any = command
     made.__doc__ = function.__doc__
-    made.__signature__ = inspect.Signature(parameters)
+    made.__signature__ = inspect.Signature(own)
     return command
-
-
-def _parameter(parameter: inspect.Parameter, hint: Any) -> inspect.Parameter:
-    kind, meta = get_args(hint) if get_origin(hint) is Annotated else (hint, msgspec.Meta())
-    shown = parameter.default not in (inspect.Parameter.empty, None, "", False)
-    if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
-        option = f"--{parameter.name.replace('_', '-')}"
-        made = typer.Option(option, help=meta.description, show_default=shown, min=meta.ge, max=meta.le)
-    else:
-        made = typer.Argument(help=meta.description, show_default=shown)
-    annotation = Annotated[kind, made]  # type: ignore[valid-type]
-    return parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=annotation)
 
 
 def _show(result: Any, as_json: bool) -> None:
