@@ -7,7 +7,7 @@ from typing import Any
 import typer
 
 from groundwatch import __version__, termination
-from groundwatch.cli.commands import group, place_command
+from groundwatch.cli.commands import add_commands
 from groundwatch.cli.messages import complain, say, told_here
 from groundwatch.errors import CheckFailed, ConnectionLost, GroundwatchError, OpenedFolderError, SettingsError
 
@@ -39,78 +39,7 @@ def options(
     """Options that stand before every command."""
 
 
-replays = group(
-    "Judge again what was recorded, into runs of their own.",
-    start="replay.start",
-    list="replay.list_runs",
-    show="replay.show",
-    pause="replay.pause",
-    resume="replay.resume",
-    cancel="replay.cancel",
-    delete="replay.delete",
-    retry="replay.retry",
-    faults="replay.faults",
-    export="replay.export",
-)
-reviews = group(
-    "Answers that people review, and what they say of them.",
-    create="review.create",
-    list="review.list_queues",
-    show="review.show",
-    close="review.close",
-    delete="review.delete",
-    export="review.export",
-    **{"import": "review.import_opinions"},
-)
-administration = group(
-    "Prepare a system, look after it, and remove what must go.",
-    provision="admin.provision_command",
-    auth="admin.auth",
-    dead=group(
-        "Events that could not be processed: look at them, send them again.",
-        list="ledger.list_dead",
-        retry="ledger.retry_dead",
-    ),
-    budget=group(
-        "How much of the judging a tenant, model or protocol may use.",
-        list="admin.list_budgets",
-        set="admin.set_budget",
-        remove="admin.remove_budget",
-    ),
-    erase="erase.erase",
-    retention="erase.retention",
-    config=group("The settings of the services.", check="admin.check_settings", show="admin.show_settings"),
-    archive=group("The history as a Delta Lake table.", status="query.archive_status"),
-    models="admin.models",
-)
-
-PANELS: dict[str, dict[str, str | typer.Typer]] = {
-    "Run": {"up": "up.up", "demo": "up.demo", "serve": "up.serve"},
-    "Traffic": {
-        "submit": "traffic.submit",
-        "connect": "traffic.connect",
-        "watch": "traffic.watch",
-        "report": "traffic.report",
-        "compare": "traffic.compare",
-        "query": "query.query",
-        "audit": "ledger.audit",
-        "replay": replays,
-        "review": reviews,
-    },
-    "Evaluation": {
-        "score": "score.score",
-        "probe": "score.probe_command",
-        "validate": "validate.Validations",
-        "dataset": "validate.Datasets",
-    },
-    "Operation": {"admin": administration},
-}
-for panel, commands in PANELS.items():
-    for name, command in commands.items():
-        if isinstance(command, typer.Typer):
-            app.add_typer(command, name=name, rich_help_panel=panel)
-        else:
-            place_command(app, name, command, panel)
+add_commands(app)
 
 
 def main() -> None:

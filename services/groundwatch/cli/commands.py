@@ -6,7 +6,7 @@ from __future__ import annotations
 import ast
 import inspect
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -36,9 +36,13 @@ class Command(TyperCommand):
             raise
 
 
+def _data(name: str) -> dict[str, Any]:
+    return tomllib.loads(Path(__file__).with_name(name).read_text("utf-8"))
+
+
 @cache
 def _said() -> dict[str, Any]:
-    return tomllib.loads(Path(__file__).with_name("options.toml").read_text("utf-8"))
+    return _data("options.toml")
 
 
 def described(function: Callable[..., Any], parameter: inspect.Parameter) -> inspect.Parameter:
@@ -150,13 +154,17 @@ def built(name: str, function: Callable[..., None]) -> Any:
     return get_command(alone)
 
 
-def group(about: str, **commands: str | typer.Typer) -> typer.Typer:
-    """Commands under one name, in this order."""
-    made = typer.Typer(help=about, no_args_is_help=True)
-    for key, command in commands.items():
-        name = key.replace("_", "-")
+def add_commands(app: typer.Typer) -> None:
+    """Add those of `commands.toml`."""
+    for panel, commands in _data("commands.toml").items():
+        _add(app, commands, panel)
+
+
+def _add(app: typer.Typer, commands: Mapping[str, Any], panel: str | None = None) -> None:
+    for name, command in commands.items():
         if isinstance(command, str):
-            place_command(made, name, command)
+            place_command(app, name, command, panel)
         else:
-            made.add_typer(command, name=name)
-    return made
+            group = typer.Typer(help=command.pop("about"), no_args_is_help=True)
+            _add(group, command)
+            app.add_typer(group, name=name, rich_help_panel=panel)
