@@ -209,6 +209,9 @@ def _declared(kind: str, form: type[_S]) -> tuple[_S, ...]:
 HEADERS: dict[str, str] = _DECLARED["header"]
 """What every header means."""
 
+RIGHTS: dict[str, dict[str, list[str]]] = _DECLARED["right"]
+"""By user and call of JetStream's API, streams: what channels, consumers and buckets do not give."""
+
 STREAMS = _declared("stream", StreamSpec)
 CHANNELS = _declared("channel", ChannelSpec)
 _DOTS = {channel.name: channel.address.count(".") for channel in CHANNELS}

@@ -5,40 +5,25 @@ and acknowledge from its own consumers, ask for what it reads, and receive in an
 channel gives its right by itself. Nobody is given `$JS.>`, `$JS.API.>` or `_INBOX.>`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
 from groundwatch.events import LIVE
 from groundwatch.topology import (
-    ALARMS,
-    ALARMS_BUCKET,
     ALL_STREAMS,
-    ANNOTATION,
-    ARCHIVE,
-    ARCHIVED,
     AUDITOR,
     BUCKETS,
     CHANNELS,
     COMMAND_LINE,
     CONSUMERS,
-    COPIED,
     DEAD,
     ERASE,
-    EXTRACTED,
     GATEWAY,
-    HALVES_BUCKET,
-    IMAGES_BUCKET,
-    INTAKE,
-    JUDGED,
-    OUTCOMES,
-    OUTFLOW,
     PREFIX,
     PROVISIONER,
-    QUEUES_BUCKET,
     REPLAY,
-    RESPONSES,
-    RETRY,
+    RIGHTS,
     STAGES,
     STREAMS,
     BucketSpec,
@@ -61,8 +46,6 @@ SEES_BACKLOG = (GATEWAY, COMMAND_LINE, AUDITOR, REPLAY, ERASE)
 """Users that ask about consumers of others, which changes nothing: live traffic goes before a replay, and
 what a stage holds is erased when the stage has let go of it."""
 
-_IMAGES = f"OBJ_{IMAGES_BUCKET}"
-
 
 def _reading(stream: str) -> Iterator[str]:
     """Calls on a consumer of one's own, which has any name and filter, and for messages by their sequence."""
@@ -72,38 +55,20 @@ def _reading(stream: str) -> Iterator[str]:
         yield f"{API}.CONSUMER.{call}.{stream}.*"
 
 
-OTHERWISE: dict[str, tuple[str, ...]] = {
-    # How many dead letters there are: `gateway.gauges`; one that was sent again leaves them, halves that were
-    # joined leave their bucket, as values of queues and of alarms that were replaced do.
-    GATEWAY: (
-        f"{API}.STREAM.INFO.{DEAD}",
-        f"{API}.STREAM.MSG.DELETE.{DEAD}",
-        f"{API}.STREAM.MSG.DELETE.KV_{HALVES_BUCKET}",
-        f"{API}.STREAM.MSG.DELETE.KV_{QUEUES_BUCKET}",
-        f"{API}.STREAM.MSG.DELETE.KV_{ALARMS_BUCKET}",
-    ),
-    # Its receivers are named in settings, so their consumers are not declared.
-    OUTFLOW: tuple(f"{ACK}.{name}.*.>" for name in (OUTCOMES, ALARMS)),
-    # A dead letter that was sent again leaves the dead letters.
-    COMMAND_LINE: tuple(f"{API}.STREAM.MSG.DELETE.{name}" for name in (DEAD, f"KV_{QUEUES_BUCKET}")),
-    ANNOTATION: (f"{API}.STREAM.MSG.DELETE.KV_{QUEUES_BUCKET}",),
-    # A run that is deleted leaves every stream.
-    REPLAY: tuple(f"{API}.STREAM.PURGE.{name}" for name in (RESPONSES, EXTRACTED, JUDGED, OUTCOMES)),
-    # What is archived, old and no longer in work leaves its stream, or the object store; a stream is labelled
-    # with when it was created.
-    ARCHIVE: (
-        *(f"{API}.{call}.{name}" for name in ARCHIVED for call in ("CONSUMER.LIST", "STREAM.MSG.DELETE")),
-        *(f"{API}.STREAM.UPDATE.{name}" for name in COPIED),
-        *(f"{API}.{call}.{name}" for name in (INTAKE, RETRY) for call in ("CONSUMER.LIST", "STREAM.MSG.GET")),
-        *(f"{API}.{call}.{RETRY}" for call in ("STREAM.INFO", "DIRECT.GET")),
-        *(*_reading(_IMAGES), f"{API}.STREAM.MSG.DELETE.{_IMAGES}"),
-    ),
-    # It overwrites single messages wherever they lie, and reads every bucket back.
-    ERASE: (
-        *(f"{API}.STREAM.MSG.DELETE.{name}" for name in ALL_STREAMS),
-        *(call for bucket in BUCKETS if bucket.kind == "objects" for call in _reading(bucket.stream)),
-    ),
-}
+def _otherwise(rights: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """The subjects of what `topology.toml` gives a user beside its channels, consumers and buckets."""
+    for call, streams in rights.items():
+        for name in ALL_STREAMS if "ALL" in streams else streams:
+            match call:
+                case "read":
+                    yield from _reading(name)
+                case "ack":
+                    yield f"{ACK}.{name}.*.>"
+                case _:
+                    yield f"{API}.{call}.{name}"
+
+
+OTHERWISE = {user: tuple(_otherwise(rights)) for user, rights in RIGHTS.items()}
 """Subjects beside those that channels, consumers and buckets give."""
 
 
