@@ -80,6 +80,14 @@ def _logs_as_at_first() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="session")
+def _as_nice_as_at_first() -> Iterator[None]:
+    """A replay that a test does in this process would let all later tests, and their servers, go last."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "nice", lambda _more: 0)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
 def _certificates_read_once() -> Iterator[None]:
     """Each HTTP client reads the authorities that are trusted, which takes as long as most tests."""
     read = httpx.create_ssl_context

@@ -97,7 +97,6 @@ async def test_everybody_does_their_own_work(
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     for name, seconds in (("GRACE_SECONDS", 0.0), ("LOOK_SECONDS", 0.1)):
         monkeypatch.setattr(serving, name, seconds)
-    monkeypatch.setattr(serving, "prefer_others", lambda: None)
     settings = settings_of(server, judge)
     env = {"OPENAI_API_KEY": "none", "GROUNDWATCH_ARCHIVE__URL": settings.archive.url}
     for stage in ("EXTRACTION", "VERIFICATION"):

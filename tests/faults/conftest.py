@@ -13,9 +13,9 @@ from tests.faults.harness import NATS, SERVICES, System, responses, sending, sys
 COUNT = 2_000
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def running() -> Iterator[System]:
-    """A started system, shared: each test leaves it whole."""
+    """A started system, shared: each test leaves it whole. It ends with them: it costs when idle too."""
     with system() as started:
         yield started
 
@@ -33,7 +33,7 @@ def whole(request: pytest.FixtureRequest) -> Iterator[None]:
     running.wait_ready(*SERVICES)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def undisturbed(running: System) -> dict[str, dict[str, Any]]:
     """By id, the outcomes of a run in which nothing happened."""
     with sending(running, responses("undisturbed", COUNT)):

@@ -29,7 +29,6 @@ async def served(replays: Replays, bus: Bus, monkeypatch: pytest.MonkeyPatch) ->
     """A service that looks often, and its metrics."""
     monkeypatch.setattr(serving, "GRACE_SECONDS", 0.0)
     monkeypatch.setattr(serving, "LOOK_SECONDS", 0.05)
-    monkeypatch.setattr(serving, "prefer_others", lambda: None)
     one = ReplayService(settings_of(bus), bus, Metrics())
     await one.start()
     yield one

@@ -144,7 +144,6 @@ async def test_a_replay_begun_here_is_carried_out_by_the_replay_service(
     """As in a cluster: the gateway only writes it down, and somebody else's process works at it."""
     monkeypatch.setattr(serving, "GRACE_SECONDS", 0.0)
     monkeypatch.setattr(serving, "LOOK_SECONDS", 0.1)
-    monkeypatch.setattr(serving, "prefer_others", lambda: None)
     desk = desk_of(processes=0)
     client = (await filled(gateway_factory, desk))()
     service = serving.ReplayService(desk._settings, bus, Metrics())
@@ -196,7 +195,6 @@ async def test_no_run_sends_a_secret_anywhere(bus, desk_of, monkeypatch):
     """What whoever writes a run's record could: name an address and a key."""
     monkeypatch.setattr(serving, "GRACE_SECONDS", 0.0)
     monkeypatch.setattr(serving, "LOOK_SECONDS", 0.1)
-    monkeypatch.setattr(serving, "prefer_others", lambda: None)
     monkeypatch.setenv("SOMEBODYS_SECRET", "sesame-0123456789")
     heard: list[bytes] = []
 
