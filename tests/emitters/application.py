@@ -2,8 +2,10 @@
 
 SETUP is a file with the lines that an emitter's page tells one to write, run first; `-` for none. What they
 name decides whom the application asks: `litellm` that library, `OpenAI` that class, else the OpenAI client.
+`ASKS` in its environment is a function of `asking`, which asks in their place.
 """
 
+import os
 import pathlib
 import runpy
 import sys
@@ -33,27 +35,33 @@ def text_of(call: Call, reply: Any) -> str:
     return "".join(event.delta for event in events if event.type == "response.output_text.delta")
 
 
-def main() -> None:
-    setup, *names = sys.argv[1:]
-    named = {} if setup == "-" else runpy.run_path(str(pathlib.Path(setup).resolve()), run_name="__setup__")
-    if "litellm" in named:
-        complete, respond, prefix = named["litellm"].completion, named["litellm"].responses, "openai/"
+def answer_by(setup: dict[str, Any], call: Call) -> str:
+    if asks := os.environ.get("ASKS"):
+        import asking
+
+        return getattr(asking, asks)(call)
+    if "litellm" in setup:
+        complete, respond, prefix = setup["litellm"].completion, setup["litellm"].responses, "openai/"
     else:
         from openai import OpenAI
 
-        client = named.get("client") or named.get("OpenAI", OpenAI)()
+        client = setup.get("client") or setup.get("OpenAI", OpenAI)()
         complete, respond, prefix = client.chat.completions.create, client.responses.create, ""
+    messages = [{"role": "user", "content": content(call)}]
+    kwargs: dict[str, Any] = {"model": prefix + MODEL}
+    if call.stream:
+        kwargs["stream"] = True
+    if call.api == "chat":
+        return text_of(call, complete(messages=messages, **kwargs))
+    return text_of(call, respond(input=messages, **kwargs))
+
+
+def main() -> None:
+    setup, *names = sys.argv[1:]
+    named = {} if setup == "-" else runpy.run_path(str(pathlib.Path(setup).resolve()), run_name="__setup__")
     for name in names:
         call = CALLS[name]
-        messages = [{"role": "user", "content": content(call)}]
-        kwargs: dict[str, Any] = {"model": prefix + MODEL}
-        if call.stream:
-            kwargs["stream"] = True
-        if call.api == "chat":
-            reply = complete(messages=messages, **kwargs)
-        else:
-            reply = respond(input=messages, **kwargs)
-        answer = text_of(call, reply)
+        answer = answer_by(named, call)
         if answer != call.answer:
             raise SystemExit(f"{name}: {answer!r}")
     if recorder := named.get("recorder"):

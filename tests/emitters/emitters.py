@@ -9,11 +9,13 @@ from tests.emitters import page
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Emitter:
-    """A library. `package` gives the version; `more` is installed besides what the page names."""
+    """A library. `package` gives the version; `more` is installed besides what the page names; `asks` is the
+    function of `asking` that its application asks by, where that is not the OpenAI client."""
 
     package: str
     section: str = ""
     more: tuple[str, ...] = ()
+    asks: str = ""
 
     @property
     def packages(self) -> tuple[str, ...]:
@@ -39,5 +41,15 @@ EMITTERS = {
     "traceloop": Emitter(package="traceloop-sdk", section="Traceloop SDK"),
     "openai-client": Emitter(package="openai", section="OpenAI client"),
     "litellm-library": Emitter(package="litellm", section="LiteLLM library"),
+    "langchain": Emitter(
+        package="openinference-instrumentation-langchain", section="LangChain", asks="langchain"
+    ),
+    "dspy": Emitter(package="dspy", section="DSPy", asks="dspy"),
+    "openai-agents": Emitter(package="openai-agents", section="OpenAI Agents", asks="agents"),
+    "llamaindex": Emitter(
+        package="openinference-instrumentation-llama-index", section="LlamaIndex", asks="llama_index"
+    ),
+    "langsmith": Emitter(package="langsmith", section="LangSmith", asks="langchain"),
+    "pydantic-ai": Emitter(package="pydantic-ai", section="Pydantic AI", asks="pydantic_ai"),
     "openai": Emitter(package="openai", more=("openai",)),
 }

@@ -17,6 +17,7 @@ from tests.emitters.stand_in import StandIn
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 CHAT = ("data", "url", "stream", "text", "large")
+WHOLE = ("data", "url", "text", "large")
 BOTH = (*CHAT, "responses", "responses-stream")
 TOKEN = "t0ken-of-the-tests"
 TOKENS = {"pictures": TOKEN, "json_array": "t0ken-of-the-arrays", "ndjson": "t0ken-of-the-lines"}
@@ -37,6 +38,12 @@ KEEPING = {
     # What LiteLLM installs by itself makes no calls of the responses API.
     "litellm-library": ("data", "stream", "text", "large"),
     "openai-client": ("data", "stream", "text", "large", "responses", "responses-stream"),
+    "langchain": CHAT,
+    "dspy": WHOLE,
+    "openai-agents": (*WHOLE, "responses"),
+    "llamaindex": CHAT,
+    "langsmith": CHAT,
+    "pydantic-ai": WHOLE,
 }
 """What is recorded with its image when the page is followed."""
 
@@ -120,7 +127,7 @@ def check(by_answer: dict[str, Any], calls: tuple[str, ...]) -> None:
 async def test_what_the_page_says_records_the_image(name: str, environments, receiving) -> None:
     folder = environments.make(name, EMITTERS[name].packages)
     with StandIn() as model:
-        environment = base_environment(folder, model.url, GROUNDWATCH_TOKEN=TOKEN)
+        environment = base_environment(folder, model.url, GROUNDWATCH_TOKEN=TOKEN, ASKS=EMITTERS[name].asks)
         await asyncio.to_thread(
             type_section, EMITTERS[name].section, folder, environment, addresses(receiving), KEEPING[name]
         )
