@@ -8,10 +8,17 @@ import hmac
 import json
 
 import pytest
-from tests.outflow.conftest import KEY, QUICK, alarm
+from tests.outflow.conftest import KEY, QUICK, alarm, outcome
 from tests.support.receivers import HttpTarget
 
-from groundwatch.outflow.receivers import WebhookReceiver, cloud_event, signature
+from groundwatch.outflow.receivers import (
+    WebhookReceiver,
+    cloud_event,
+    evaluation_of,
+    make_receiver,
+    score_of,
+    signature,
+)
 from groundwatch.runtime.settings.outflow import ReceiverSettings
 from groundwatch.runtime.telemetry.metrics import Metrics
 
@@ -60,6 +67,38 @@ async def test_an_alarm_as_a_signed_cloud_event(http_target: HttpTarget, tmp_pat
     assert told["data"]["after"] == 0.4
     # Told again, it is the same event.
     assert http_target.headers[1]["webhook-id"] == headers["webhook-id"] == told["id"]
+
+
+async def test_an_alarm_in_a_channel_of_slack(http_target: HttpTarget) -> None:
+    settings = ReceiverSettings(**QUICK, kind="slack", url=http_target.url)
+    receiver = make_receiver("it", settings, Metrics())
+    assert await receiver.deliver([alarm("r-1", model="<!channel>&co")]) == [None]
+    await receiver.close()
+    told = json.loads(http_target.bodies[0])
+    assert set(told) == {"text"} and "&lt;!channel&gt;&amp;co · faithscore: " in told["text"]
+    assert "40.0% of color facts not in the image" in told["text"] and "(tenant " in told["text"]
+
+
+async def test_an_alarm_as_an_incident_of_pagerduty(http_target: HttpTarget, monkeypatch) -> None:
+    monkeypatch.setenv("PAGER", "an-integration-key\n")
+    settings = ReceiverSettings(**QUICK, kind="pagerduty", url=http_target.url, secret_env="PAGER")
+    receiver = make_receiver("it", settings, Metrics())
+    for _ in range(2):
+        assert await receiver.deliver([alarm("r-1", model="x" * 2_000)]) == [None]
+    await receiver.close()
+    told = json.loads(http_target.bodies[0])
+    assert (told["routing_key"], told["event_action"]) == ("an-integration-key", "trigger")
+    assert len(told["payload"]["summary"]) == 1_024 and told["payload"]["severity"] == "warning"
+    assert told["payload"]["custom_details"]["after"] == 0.4
+    # Told again, it is the same incident.
+    assert told["dedup_key"] == json.loads(http_target.bodies[1])["dedup_key"]
+    with pytest.raises(ValueError, match="needs secret_env or secret_file"):
+        ReceiverSettings(kind="pagerduty", url=http_target.url)
+
+
+@pytest.mark.parametrize(("given", "told"), [("staging", "staging"), ("Langfuse X", None), ("", None)])
+def test_a_score_is_of_the_environment_of_its_call(given: str, told: str | None) -> None:
+    assert score_of(evaluation_of(outcome("r-1", tags={"environment": given}))).get("environment") == told
 
 
 def test_alarms_have_ids_of_their_own() -> None:

@@ -1,4 +1,4 @@
-"""What is told of an outcome, and who is told: four kinds of receivers.
+"""What is told of an outcome, and who is told: a class for each kind of receiver.
 
 Each is asked within bounds, again when that helps, and left alone while it is away. Its faults end as those
 of a judge do. What it refuses for the event's sake is the event's fault, and goes to the dead letters; what
@@ -12,6 +12,7 @@ import binascii
 import gzip
 import hashlib
 import hmac
+import html
 import math
 import re
 import ssl
@@ -46,6 +47,7 @@ from groundwatch.errors import (
 from groundwatch.events import AlarmRaised, Decision, OutcomeKind, ResponseScored, Usage
 from groundwatch.keys import digest
 from groundwatch.models.asking import ASKED_FOR, CallKind, Calls, Fault, RetryPolicy, retry_after
+from groundwatch.reporting.alarms import Raised, tell
 from groundwatch.runtime.security.secrets import read_secret
 from groundwatch.runtime.settings.outflow import ReceiverSettings
 from groundwatch.runtime.telemetry.logs import logger
@@ -57,6 +59,8 @@ FAITHFUL, UNFAITHFUL = "faithful", "unfaithful"
 MAX_EXPLANATION = 1_000
 
 _TRACE = re.compile(r"(?!0{32})[0-9a-f]{32}\Z")
+_ENVIRONMENT = re.compile(r"(?!langfuse)[a-z0-9_-]{1,40}\Z")
+"""As Langfuse takes it."""
 _SPAN = re.compile(r"(?!0{16})[0-9a-f]{16}\Z")
 
 
@@ -81,6 +85,7 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""
     trace_id: str = ""
     span_id: str = ""
+    environment: str = ""
     details: dict[str, str | float] = {}
 
 
@@ -89,6 +94,7 @@ def evaluation_of(outcome: ResponseScored, *, explanation: bool = True) -> Evalu
     score = outcome.score if outcome.score is not None and math.isfinite(outcome.score) else None
     scored = outcome.outcome is OutcomeKind.SCORED
     trace_id, span_id = span_of(outcome.tags)
+    environment = outcome.tags.get("environment", "")
     return Evaluation(
         id=digest("evaluation", outcome.run, outcome.protocol, outcome.key)[:32],
         name=outcome.protocol,
@@ -102,6 +108,7 @@ def evaluation_of(outcome: ResponseScored, *, explanation: bool = True) -> Evalu
         error="" if scored else outcome.reason or outcome.outcome.value,
         trace_id=trace_id,
         span_id=span_id,
+        environment=environment if _ENVIRONMENT.match(environment) else "",
         details=_details(outcome),
     )
 
@@ -504,6 +511,8 @@ def score_of(evaluation: Evaluation) -> dict[str, object]:
         "observationId": evaluation.span_id,
         "metadata": evaluation.details,
     }
+    if evaluation.environment:
+        found["environment"] = evaluation.environment
     if evaluation.explanation:
         found["comment"] = evaluation.explanation
     if evaluation.score is None:
@@ -608,11 +617,49 @@ class WebhookReceiver(Receiver[AlarmRaised]):
         return Request(body, sent)
 
 
+def _sentence(alarm: AlarmRaised) -> str:
+    """On one line, as pages and the log tell it, with whose it is."""
+    return f"{tell(Raised(alarm=alarm))} (tenant {alarm.tenant})"
+
+
+class SlackReceiver(Receiver[AlarmRaised]):
+    """Each alarm is a message of a channel; the address of its incoming webhook is all that it wants."""
+
+    def _request(self, events: list[AlarmRaised], secret: str) -> Request:
+        (alarm,) = events
+        # Names are a caller's, and these three begin links and mentions.
+        text = html.escape(_sentence(alarm), quote=False)
+        return Request(
+            msgspec.json.encode({"text": f":warning: {text}"}), {"content-type": "application/json"}
+        )
+
+
+class PagerDutyReceiver(Receiver[AlarmRaised]):
+    """Each alarm triggers an incident by the Events API 2; its secret is the integration's key."""
+
+    def _request(self, events: list[AlarmRaised], secret: str) -> Request:
+        (alarm,) = events
+        event = cloud_event(alarm)
+        payload = {
+            "summary": _sentence(alarm)[:1_024],
+            "source": alarm.model,
+            "severity": "warning",
+            "timestamp": event["time"],
+            "component": alarm.protocol,
+            "class": alarm.category,
+            "custom_details": alarm,
+        }
+        told = {"routing_key": secret.strip(), "event_action": "trigger", "dedup_key": event["id"]}
+        return Request(msgspec.json.encode(told | {"payload": payload}), {"content-type": "application/json"})
+
+
 KINDS: dict[str, type[Receiver[Any]]] = {
     "otlp-http": OtlpReceiver,
     "langfuse": LangfuseReceiver,
     "phoenix": PhoenixReceiver,
     "webhook": WebhookReceiver,
+    "slack": SlackReceiver,
+    "pagerduty": PagerDutyReceiver,
 }
 
 

@@ -21,6 +21,7 @@ from groundwatch.runtime.delivery.stage import Stage
 from groundwatch.runtime.delivery.work import Envelope, Handler, Result, Work
 from groundwatch.runtime.services.service import StageService
 from groundwatch.runtime.settings import Settings
+from groundwatch.runtime.settings.outflow import OF_ALARMS
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import OUTFLOW, ConsumerSpec, consumer, parse_subject, receiver_consumer
 from groundwatch.topology.partitions import consumers_in
@@ -133,4 +134,4 @@ class OutflowService(StageService):
 
 
 def _kind(receiver: Receiver[Any]) -> Literal["outcome", "alarm"]:
-    return "alarm" if receiver.settings.kind == "webhook" else "outcome"
+    return "alarm" if receiver.settings.kind in OF_ALARMS else "outcome"

@@ -18,14 +18,17 @@ def _name(name: str) -> str:
 
 
 ReceiverName = Annotated[str, AfterValidator(_name)]
-Kind = Literal["otlp-http", "langfuse", "phoenix", "webhook"]
+Kind = Literal["otlp-http", "langfuse", "phoenix", "webhook", "slack", "pagerduty"]
 
-SIGNED = ("langfuse", "webhook")
+OF_ALARMS = ("webhook", "slack", "pagerduty")
+"""Kinds that are told of alarms, and not of outcomes."""
+
+SIGNED = ("langfuse", "webhook", "pagerduty")
 """Kinds that need a secret."""
 
 
 class ReceiverSettings(AskingSettings):
-    """One receiver: of outcomes, or with `kind` webhook of alarms.
+    """One receiver: of outcomes, or with a `kind` of `OF_ALARMS` of alarms.
 
     `secret_env` names the environment variable, or `secret_file` the file, that holds what it knows us by.
     `tenants` are those whose outcomes and alarms it gets; empty: all. `declined`: outcomes that were sampled
