@@ -8,6 +8,8 @@ this says.
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
 
 from schema_parts import (
     ACCESS,
@@ -52,6 +54,17 @@ from settings_schema import settings_definitions
 
 from groundwatch.topology import STAGES
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "prometheus"))
+from rules import SOURCE, alerts, thresholds
+
+RULES = SOURCE.read_text("utf-8")
+AUTHENTICATION = closed(
+    {
+        "name": DNS_NAME,
+        "kind": text(enum=["TriggerAuthentication", "ClusterTriggerAuthentication"]),
+        "modes": text(enum=["bearer", "basic", "tls", "tls,basic", "custom"]),
+    }
+)
 BESIDE = ("archive", "outflow", "annotation", "audit", "replay", "erase", "provision", "cli")
 SERVICES = ("gateway", *STAGES, *BESIDE)
 
@@ -76,6 +89,7 @@ def values_schema() -> Schema:
                     "apiKey": closed({"secret": DNS_NAME, "key": SECRET_KEY["properties"]["key"]}),
                 }
             ),
+            "load": closed({"responsesPerSecond": number(minimum=0), "imageBytes": whole(0)}),
             "apiKeys": table(SECRET_KEY, names="^[A-Z_][A-Z0-9_]*$"),
             "stageDefaults": closed({"replicas": whole(1, 1000), "resources": RESOURCES}),
             "stages": closed(dict.fromkeys(STAGES, STAGE), required=STAGES),
@@ -188,6 +202,7 @@ def values_schema() -> Schema:
                             "enabled": FLAG,
                             "maxReplicas": whole(1, 100),
                             "prometheusUrl": text("^(https?://.+)?$"),
+                            "authentication": AUTHENTICATION,
                             "cooldownPeriod": whole(0, 3600),
                         }
                     ),
@@ -272,7 +287,15 @@ def values_schema() -> Schema:
                             "metricRelabelings": listed(ANY_OBJECT),
                         }
                     ),
-                    "prometheusRule": closed({"enabled": FLAG, "labels": STRINGS}),
+                    "prometheusRule": closed(
+                        {
+                            "enabled": FLAG,
+                            "labels": STRINGS,
+                            "runbookUrl": text("^(https?://.+)?$"),
+                            "without": listed(text(enum=alerts(RULES))),
+                            "thresholds": closed(dict.fromkeys(sorted(thresholds(RULES)), number(minimum=0))),
+                        }
+                    ),
                     "dashboards": closed({"enabled": FLAG, "labels": STRINGS, "annotations": STRINGS}),
                 }
             ),
@@ -308,6 +331,7 @@ def triton() -> Schema:
                 "minReplicas": whole(0, 100),
                 "maxReplicas": whole(1, 100),
                 "prometheusUrl": text("^(https?://.+)?$"),
+                "authentication": AUTHENTICATION,
                 "queueMilliseconds": number(exclusiveMinimum=0),
                 "gpuUtilization": number(minimum=0, maximum=1),
                 "schedules": listed(

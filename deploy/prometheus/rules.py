@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Writes groundwatch.rules.yaml changed: times compressed, or runbooks at another address. Needs no library.
+"""Writes groundwatch.rules.yaml changed: thresholds, alerts left out, runbooks elsewhere, other times.
+
+python rules.py --set NatsStorageFull.warning=0.7 --without AuditOverdue > groundwatch.rules.yaml
 
 python rules.py --scale 120 > fast.rules.yaml                 # an hour becomes half a minute
 python rules.py --machines 120 > fast.rules.yaml              # the same for alerts about the pipeline
@@ -20,6 +22,9 @@ OWN_SPEED = "groundwatch-pipeline-alerts"
 """The last group, about what machines do at a speed of their own: `--machines` is its scale."""
 
 MILLISECONDS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+
+THRESHOLD = re.compile(r"\b([0-9.]+) # ([A-Z][A-Za-z]+\.[A-Za-z0-9]+)$", re.MULTILINE)
+_ALERT = re.compile(r"^      - alert: Groundwatch(\w+)\n(?:^(?!      - |  - )(?! *#).*\n?)*", re.MULTILINE)
 
 _DURATION = r"\d+(?:ms|[smhdw])"
 _WINDOW = re.compile(rf"\[({_DURATION})(?::({_DURATION}))?\]")
@@ -43,6 +48,30 @@ def scaled(text: str, factor: float, machines: float = 1) -> str:
         + rest
         + _divided(alerts, machines)
     )
+
+
+def thresholds(text: str) -> dict[str, float]:
+    """Every threshold that can be set, with its value."""
+    return {name: float(value) for value, name in THRESHOLD.findall(text)}
+
+
+def alerts(text: str) -> list[str]:
+    """Every alert that can be left out, without the prefix that all have."""
+    return sorted({found[1] for found in _ALERT.finditer(text)})
+
+
+def set_thresholds(text: str, values: dict[str, float]) -> str:
+    """The rules with other thresholds."""
+
+    def changed(found: re.Match[str]) -> str:
+        return f"{values[found[2]]:g} # {found[2]}" if found[2] in values else found[0]
+
+    return THRESHOLD.sub(changed, text)
+
+
+def left_out(text: str, names: list[str]) -> str:
+    """The rules without alerts of these names."""
+    return _ALERT.sub(lambda found: "" if found[1] in names else found[0], text)
 
 
 def _divided(text: str, factor: float) -> str:
@@ -71,11 +100,29 @@ def main() -> None:
         "--machines", type=float, default=1.0, help="divide the times of alerts about the pipeline by this"
     )
     parser.add_argument("--runbooks", default=RUNBOOKS, help="address in front of the pages' names")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="ALERT.NAME=NUMBER", help="change a threshold"
+    )
+    parser.add_argument("--without", action="append", default=[], metavar="ALERT", help="leave an alert out")
     options = parser.parse_args()
+    text = SOURCE.read_text(encoding="utf-8")
     for name in ("scale", "machines"):
         if not 0 < getattr(options, name) < 10_000:
             parser.error(f"--{name}: must be above 0 and below 10,000")
-    text = SOURCE.read_text(encoding="utf-8").replace(RUNBOOKS, options.runbooks)
+    known, values = thresholds(text), {}
+    for one in options.set:
+        name, _, value = one.partition("=")
+        if name not in known:
+            parser.error(f"--set: there is no threshold {name!r}; there are {', '.join(sorted(known))}")
+        try:
+            values[name] = float(value)
+        except ValueError:
+            parser.error(f"--set: {value!r} is no number, such as {name}={known[name]:g}")
+    without = [name.removeprefix("Groundwatch") for name in options.without]
+    for name in without:
+        if name not in alerts(text):
+            parser.error(f"--without: there is no alert {name!r}; there are {', '.join(alerts(text))}")
+    text = left_out(set_thresholds(text, values), without).replace(RUNBOOKS, options.runbooks)
     sys.stdout.write(scaled(text, options.scale, options.machines))
 
 

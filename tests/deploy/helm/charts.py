@@ -85,6 +85,7 @@ CASES: dict[str, tuple[tuple[str, ...], Object]] = {
             "outflow": {"enabled": True},
             "annotation": {"enabled": True},
             "auditor": {"enabled": True},
+            "toolbox": {"enabled": True},
             "replay": {"enabled": True, "priorityClassName": "low"},
             "retention": {"enabled": True},
             "gateway": {
@@ -119,6 +120,7 @@ CASES: dict[str, tuple[tuple[str, ...], Object]] = {
             "image": {"registry": "registry.example", "digest": "sha256:" + "0" * 64},
             "imagePullSecrets": ["pull"],
             "priorityClassName": "high",
+            "toolbox": {"enabled": True},
             "outflow": {"enabled": True, "replicas": 2},
             "annotation": {"enabled": True, "replicas": 2},
             "settings": {**RECEIVERS, **STORED["settings"]},
@@ -201,7 +203,7 @@ CASES: dict[str, tuple[tuple[str, ...], Object]] = {
                 },
             },
             "provisioning": {"nodeSelector": {"pool": "jobs"}, "runtimeClassName": "runc"},
-            "toolbox": {"replicas": 0},
+            "toolbox": {"enabled": True, "replicas": 0},
             "nats": {
                 "runAsUser": None,
                 "fsGroup": 3000,
@@ -252,6 +254,7 @@ CASES: dict[str, tuple[tuple[str, ...], Object]] = {
                 },
             },
             "archive": {"enabled": True, "storage": {"existingClaim": "mine"}},
+            "toolbox": {"enabled": True},
             "nats": {
                 "storage": {"annotations": {"backup": "daily"}},
                 "jetstream": {"encryption": {"secret": "disk"}},
@@ -282,6 +285,7 @@ CASES: dict[str, tuple[tuple[str, ...], Object]] = {
                 "tls": {"secret": "certificate", "verifyClients": True},
             },
             "gateway": {"grpc": {"enabled": True}},
+            "toolbox": {"enabled": True},
         },
     ),
     "tritons": (
@@ -292,7 +296,11 @@ CASES: dict[str, tuple[tuple[str, ...], Object]] = {
                 "enabled": True,
                 "gpus": 1,
                 "capacity": 64,
-                "autoscaling": {"enabled": True, "prometheusUrl": "http://prometheus.example:9090"},
+                "autoscaling": {
+                    "enabled": True,
+                    "prometheusUrl": "http://prometheus.example:9090",
+                    "authentication": {"name": "prometheus", "kind": "ClusterTriggerAuthentication"},
+                },
                 "servers": {
                     "verify": {
                         "stages": ["verification"],

@@ -434,9 +434,9 @@ UNFIT: dict[str, tuple[Object, str, str]] = {
         "name an object store, such as s3://bucket/path, or set settings.archive.hot_days to 30: it is 3,",
     ),
     "store-above-the-volume": (
-        {"nats": {"jetstream": {"maxFileStore": "30Gi"}}},
+        {"nats": {"jetstream": {"maxFileStore": "60Gi"}}},
         "nats.jetstream.maxFileStore",
-        "more than the volume (nats.storage.size 20Gi)",
+        "more than the volume (nats.storage.size 50Gi)",
     ),
     "store-above-the-memory": (
         {"nats": {"jetstream": {"maxMemoryStore": "1500Mi"}}},
@@ -449,12 +449,33 @@ UNFIT: dict[str, tuple[Object, str, str]] = {
         "nats.auth.certificates",
         "name a Secret for `all`",
     ),
+    "archive-inside": (
+        {
+            "archive": {"enabled": True},
+            "settings": {
+                "archive": {"url": "s3://a/b", "options": {"endpoint_url": "http://minio.storage.svc:9000"}}
+            },
+        },
+        "networkPolicy.archiveEgress",
+        "inside the cluster",
+    ),
+    "disk-too-small-for-the-load": (
+        {"load": {"responsesPerSecond": 0.5}},
+        "nats.storage.size",
+        "0.5 responses a second with 200000 bytes of images for 30 days need",
+    ),
+    "memory-too-small-for-the-load": (
+        {"load": {"responsesPerSecond": 3, "imageBytes": 0}, "nats": {"storage": {"size": "900Gi"}}},
+        "nats.resources.limits.memory",
+        "3 responses a second for 30 days need",
+    ),
     "no-operator": (
         {
+            "toolbox": {"enabled": True},
             "nats": {
                 "tls": {"secret": "a"},
                 "auth": {**AUTH, "secrets": {k: v for k, v in AUTH["secrets"].items() if k != "cli"}},
-            }
+            },
         },
         "nats.auth.secrets.cli",
         "or set toolbox.enabled=false",

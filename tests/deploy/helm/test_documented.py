@@ -56,6 +56,9 @@ WITH_VALUE = {
         "--filename",
         "--from-literal",
         "--from-file",
+        "--image",
+        "--restart",
+        "--overrides",
         "--timeout",
         "-p",
     ),
@@ -134,6 +137,8 @@ def references(command: Typed) -> Iterator[tuple[str, str]]:
     several = [one for one in command.operands if not re.search(r"[$…]|^[A-Z]+$", one)]
     match command.verb:
         case "logs" | "exec" | "port-forward" | "cp":
+            if command.verb == "cp":
+                several = [one for one in several if ":" in one]
             target = several[0].partition(":")[0] if several else ""
             kind, slash, name = target.partition("/")
             yield (KINDS[kind], name) if slash else ("Pod", target)
@@ -161,6 +166,7 @@ def kubectl() -> list[Command]:
 def test_kubectl_is_typed_about_what_there_is() -> None:
     objects = installed()
     known = names(objects)
+    known |= {("Pod", said.operands[0]) for one in kubectl() if (said := typed(one.words)).verb == "run"}
     wrong = []
     for command in kubectl():
         said = typed(command.words)

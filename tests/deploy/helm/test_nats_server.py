@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import re
 import shutil
@@ -10,11 +11,12 @@ import subprocess
 import time
 from pathlib import Path
 
+import msgspec
 import nats
 import nats.errors
 import pytest
 import yaml
-from tests.deploy.helm.charts import CASES, ROOT, named, rendered
+from tests.deploy.helm.charts import CASES, CHART, LLM, ROOT, STORED, Object, named, rendered, template
 from tests.deploy.helm.test_rules import amount
 from tests.faults.servers import names, servers
 
@@ -86,6 +88,50 @@ def test_the_servers_of_production_fit_a_million_responses_a_day_for_three_days(
     # The alert for what does not leave comes at one and a quarter of the window, while it fits still.
     assert not sizing.refusal(held, **given)
     assert "12 responses a second for 30 days need" in sizing.refusal(more, **given)
+
+
+PROFILES = {
+    "default": ("values.yaml", 30),
+    "small": ("values-small.yaml", 30),
+    "production": ("values-production.yaml", 3),
+}
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_profile_says_first_what_it_holds_and_has_room_for_it(profile: str, tmp_path: Path) -> None:
+    """And the chart's own arithmetic is that of `python -m bench sizing`."""
+    file, days = PROFILES[profile]
+    text = (CHART / file).read_text()
+    load_told = yaml.safe_load(text)["load"]
+    rate, image_bytes = load_told["responsesPerSecond"], load_told["imageBytes"]
+    first = text.splitlines()[0]
+    assert f"Holds {rate:g} responses a second" in first and f"{image_bytes // 1000} kB" in first
+    assert f"({days})" in first or f"{days} days" in first
+    objects = rendered(profile)
+    config = tmp_path / "groundwatch.toml"
+    config.write_text(named(objects, "ConfigMap", "settings")["data"]["groundwatch.toml"])
+    server = named(objects, "StatefulSet", "nats")["spec"]
+    limits = server["template"]["spec"]["containers"][0]["resources"]["limits"]
+    (claim,) = server["volumeClaimTemplates"]
+    given = {
+        "memory": amount(limits["memory"]),
+        "disk": amount(claim["spec"]["resources"]["requests"]["storage"]),
+    }
+    held = sizing.load_of(load(config, {}), rate, None, None, image_bytes)
+    assert held.days == days and not sizing.refusal(held, **given)
+    values = STORED if profile == "production" else LLM
+    profiles = () if profile == "default" else (profile,)
+    for place, needed, unit in (
+        ("storage", "nats_disk", "Gi"),
+        ("resources", "nats_memory", "Mi"),
+    ):
+        many: Object = {"load": {"responsesPerSecond": 200 * rate}}
+        if place == "resources":
+            many["nats"] = {"storage": {"size": "900Ti"}}
+        refused = template(profiles, values | many)
+        (told,) = re.findall(rf"nats.{place}.*need (\d+){unit}", refused.stderr)
+        exact = getattr(sizing.needs(msgspec.structs.replace(held, rate=200 * rate)), needed)
+        assert int(told) == math.ceil(exact / {"Gi": 2**30, "Mi": 2**20}[unit])
 
 
 def test_nobody_watches_files_where_there_are_none() -> None:

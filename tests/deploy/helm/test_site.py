@@ -6,7 +6,18 @@ from typing import Any
 
 import jsonschema
 import pytest
-from tests.deploy.helm.charts import NAMESPACE, Object, containers, named, of_kind, pods, rendered
+import yaml
+from tests.deploy.helm.charts import (
+    LLM,
+    NAMESPACE,
+    Object,
+    containers,
+    named,
+    of_kind,
+    pods,
+    rendered,
+    template,
+)
 
 from groundwatch.runtime.services.run import DRAIN_SECONDS
 from groundwatch.runtime.settings.reading import load
@@ -263,3 +274,44 @@ def test_the_services_ask_the_servers_how_they_are(tmp_path: Any) -> None:
     }
     for stage in ("extraction", "captioning", "generation", "matching", "verification", "scoring"):
         assert getattr(settings, stage).replicas == most[stage]
+
+
+def test_keda_says_to_prometheus_who_it_is() -> None:
+    triggers = [
+        trigger
+        for case in ("tritons", "production")
+        for one in of_kind(rendered(case), "ScaledObject")
+        for trigger in one["spec"]["triggers"]
+        if trigger["type"] == "prometheus"
+    ]
+    told = [(one.get("authenticationRef"), one["metadata"].get("authModes")) for one in triggers]
+    named = {"name": "prometheus", "kind": "ClusterTriggerAuthentication"}
+    assert (named, "bearer") in told and (None, None) in told
+    assert {reference is None for reference, modes in told if modes is None} == {True}
+
+
+def test_the_toolbox_is_there_only_when_it_is_asked_for() -> None:
+    for case in ("default", "production"):
+        assert "toolbox" not in str([one["metadata"]["name"] for one in rendered(case)])
+
+
+def test_an_archive_in_an_object_store_is_reached_at_its_port_alone() -> None:
+    def ways(case_values: Object) -> list[Object]:
+        done = template((), case_values)
+        assert done.returncode == 0, done.stderr
+        objects = [one for one in yaml.safe_load_all(done.stdout) if one]
+        found: list[Object] = named(objects, "NetworkPolicy", "archive")["spec"]["egress"]
+        return found
+
+    place = {"url": "s3://a/b"}
+    values: Object = {**LLM, "archive": {"enabled": True}, "settings": {"archive": place}}
+    (public,) = (rule for rule in ways(values) if "ipBlock" in str(rule))
+    assert public["ports"] == [{"port": 443, "protocol": "TCP"}]
+    assert "10.0.0.0/8" in public["to"][0]["ipBlock"]["except"]
+    store = {**place, "options": {"endpoint_url": "https://store.example.com:9000"}}
+    (public,) = (rule for rule in ways(values | {"settings": {"archive": store}}) if "ipBlock" in str(rule))
+    assert public["ports"] == [{"port": 9000, "protocol": "TCP"}]
+    own = [{"to": [{"podSelector": {}}], "ports": [{"port": 9000, "protocol": "TCP"}]}]
+    inside = {**place, "options": {"endpoint_url": "http://minio.storage.svc:9000"}}
+    told = ways(values | {"settings": {"archive": inside}, "networkPolicy": {"archiveEgress": own}})
+    assert own[0] in told and "ipBlock" not in str(told)

@@ -110,13 +110,11 @@ def test_the_schema_is_closed_everywhere(update: ModuleType) -> None:
     check(sys.modules["values_schema"].values_schema(), "")
 
 
-def test_rules_and_dashboards_are_rendered_as_they_are() -> None:
-    values = {**LLM, "monitoring": {"prometheusRule": {"enabled": True}, "dashboards": {"enabled": True}}}
+def test_dashboards_are_rendered_as_they_are() -> None:
+    values = {**LLM, "monitoring": {"dashboards": {"enabled": True}}}
     done = template((), values)
     assert done.returncode == 0, done.stderr
     objects = [one for one in yaml.load_all(done.stdout, yaml.CSafeLoader) if one]
-    (rule,) = of_kind(objects, "PrometheusRule")
-    assert rule["spec"] == yaml.load(RULES.read_text(), yaml.CSafeLoader)
     boards = {
         path: text
         for one in of_kind(objects, "ConfigMap")

@@ -3,6 +3,7 @@
 {{- include "groundwatch.checkImages" . -}}
 {{- include "groundwatch.checkResources" . -}}
 {{- include "groundwatch.checkNats" . -}}
+{{- include "groundwatch.checkLoad" . -}}
 {{- include "groundwatch.checkRoutes" . -}}
 {{- include "groundwatch.checkStages" . -}}
 {{- include "groundwatch.checkModels" . -}}
@@ -38,6 +39,9 @@
 {{- if and .dashboards.enabled (not ($.Files.Glob "files/dashboards/*.json")) }}{{ fail "monitoring.dashboards.enabled: this copy of the chart carries no dashboards (files/dashboards/*.json)" }}{{ end -}}
 {{- end -}}
 {{- if and (.Values.settings.archive | default dict).url (not .Values.archive.enabled) }}{{ fail "archive.enabled: is false, but settings.archive.url is given; set it to true" }}{{ end -}}
+{{- with include "groundwatch.archiveEndpoint" . -}}
+{{- if and $.Values.archive.enabled $.Values.networkPolicy.enabled (include "groundwatch.inside" .) (not $.Values.networkPolicy.archiveEgress) }}{{ fail (printf "networkPolicy.archiveEgress: settings.archive.options.endpoint_url is %s, inside the cluster: say where its pods are (an egress rule with `to` and `ports`)" .) }}{{ end -}}
+{{- end -}}
 {{- $hot := float64 ((.Values.settings.archive | default dict).hot_days | default 30) -}}
 {{- if and (include "groundwatch.archiveOnVolume" .) (lt $hot 30.0) }}{{ fail (printf "settings.archive.url: name an object store, such as s3://bucket/path, or set settings.archive.hot_days to 30: it is %v, and what is older would be on the archive's volume alone, which gateways and replays have not" $hot) }}{{ end -}}
 {{- $receivers := (.Values.settings.outflow | default dict).receivers -}}
@@ -145,8 +149,7 @@
 {{- end -}}
 {{- range include "groundwatch.endpoints" (dict "root" $ "stage" $stage) | fromJsonArray -}}
 {{- $named = append $named .api_key_env -}}
-{{- $host := regexReplaceAll "^https?://" .base_url "" | splitList "/" | first | splitList ":" | first -}}
-{{- $inside := or (not (contains "." $host)) (regexMatch "\\.(svc|local|internal)$" $host) (regexMatch "\\.svc\\." $host) (regexMatch "^(10|127|192\\.168|172\\.(1[6-9]|2[0-9]|3[01]))\\." $host) -}}
+{{- $inside := include "groundwatch.inside" .base_url -}}
 {{- if and $.Values.networkPolicy.enabled $inside (not $.Values.networkPolicy.llmEgress) }}{{ fail (printf "networkPolicy.llmEgress: %s is %s, inside the cluster: say where its pods are (an egress rule with `to` and `ports`)" (ternary "llm.baseUrl" .key (eq .base_url $.Values.llm.baseUrl)) .base_url) }}{{ end -}}
 {{- end -}}
 {{- end -}}
@@ -271,6 +274,27 @@
 {{- if not $request }}{{ fail (printf "%s.requests.%s: is needed, so that the scheduler knows what the pod takes" $key $unit) }}{{ end -}}
 {{- if not $limit }}{{ fail (printf "%s.limits.%s: is needed, so that one pod cannot starve its node" $key $unit) }}{{ end -}}
 {{- if gt (include "groundwatch.amount" $request | float64) (include "groundwatch.amount" $limit | float64) }}{{ fail (printf "%s.requests.%s: %v is more than the limit %v" $key $unit $request $limit) }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/*
+Whether NATS has room for the load, by the arithmetic of bench/sizing.py, whose constants these are: a test compares
+what both say. Of partitions each server has a part, which is not reckoned here.
+*/}}
+{{- define "groundwatch.checkLoad" -}}
+{{- $settings := .Values.settings -}}
+{{- $cache := ($settings.cache | default dict).max_bytes | default 268435456 -}}
+{{- with .Values.load -}}
+{{- if and $.Values.nats.enabled .responsesPerSecond (eq (include "groundwatch.partitions" $ | int) 1) -}}
+{{- $stored := and $.Values.archive.enabled (not (include "groundwatch.archiveOnVolume" $)) -}}
+{{- $days := ternary (($settings.archive | default dict).hot_days | default 3) 30 (not (empty $stored)) -}}
+{{- $held := mulf .responsesPerSecond $days 86400 -}}
+{{- $disk := divf (addf 3154116608 $cache (mulf $held (addf 17000 .imageBytes))) 0.85 -}}
+{{- $memory := divf (addf 150000000 (mulf .responsesPerSecond 600 4 129) (mulf $held 1750)) 0.85 -}}
+{{- $change := "give it more, lower load.responsesPerSecond or load.imageBytes to what comes, or shorten settings.archive.hot_days with an archive in an object store (docs/sizing.md)" -}}
+{{- if gt $disk (include "groundwatch.bytes" $.Values.nats.storage.size | float64) }}{{ fail (printf "nats.storage.size: %s is too small for load: %v responses a second with %v bytes of images for %v days need %.0fGi; %s" $.Values.nats.storage.size .responsesPerSecond .imageBytes $days (ceil (divf $disk 1073741824)) $change) }}{{ end -}}
+{{- if gt $memory (include "groundwatch.bytes" $.Values.nats.resources.limits.memory | float64) }}{{ fail (printf "nats.resources.limits.memory: %s is too small for load: %v responses a second for %v days need %.0fMi; %s" $.Values.nats.resources.limits.memory .responsesPerSecond $days (ceil (divf $memory 1048576)) $change) }}{{ end -}}
 {{- end -}}
 {{- end -}}
 {{- end }}

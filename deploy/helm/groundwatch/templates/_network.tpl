@@ -34,8 +34,24 @@
 {{/* Where an archive in an object store is. */}}
 {{- define "groundwatch.archiveEgress" -}}
 {{- if and .Values.archive.enabled (not (include "groundwatch.archiveOnVolume" .)) }}
-{{- .Values.networkPolicy.archiveEgress | default (list (dict "ports" (list (dict "port" 443 "protocol" "TCP")))) | toYaml }}
+{{- if .Values.networkPolicy.archiveEgress }}
+{{- toYaml .Values.networkPolicy.archiveEgress }}
+{{- else }}
+{{- include "groundwatch.publicEgress" (list (include "groundwatch.portOf" (dict "url" (include "groundwatch.archiveEndpoint" .) "default" 443) | int)) | trim }}
 {{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Where the object store is asked, if it is no cloud's own. */}}
+{{- define "groundwatch.archiveEndpoint" -}}
+{{- $options := (.Values.settings.archive | default dict).options | default dict -}}
+{{- $options.endpoint_url | default $options.AWS_ENDPOINT_URL | default $options.aws_endpoint_url | default "" -}}
+{{- end }}
+
+{{/* "true" where a URL names a host inside the cluster. */}}
+{{- define "groundwatch.inside" -}}
+{{- $host := regexReplaceAll "^https?://" . "" | splitList "/" | first | splitList ":" | first -}}
+{{- if or (not (contains "." $host)) (regexMatch "\\.(svc|local|internal)$" $host) (regexMatch "\\.svc\\." $host) (regexMatch "^(10|127|192\\.168|172\\.(1[6-9]|2[0-9]|3[01]))\\." $host) }}true{{ end -}}
 {{- end }}
 
 {{/* The port of a URL, or of host:port. Takes (dict "url" "…" "default" 443). */}}

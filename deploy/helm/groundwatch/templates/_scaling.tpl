@@ -69,3 +69,12 @@ scoring: GW_JUDGED
 {{- $derived := mulf $scaling.targetDelaySeconds (get .root.Values.stages .stage).eventsPerSecond $scaling.headroom | floor | int64 -}}
 {{- $scaling.lagThreshold | default (max 1 $derived) | int64 -}}
 {{- end }}
+
+{{/* How KEDA says to Prometheus who it is. Takes `authentication`. */}}
+{{- define "groundwatch.prometheusModes" -}}
+{{- with . }}{{ if .name }}authModes: {{ .modes | quote }}{{ end }}{{ end -}}
+{{- end }}
+
+{{- define "groundwatch.prometheusAuthentication" -}}
+{{- with . }}{{ if .name }}authenticationRef: {name: {{ .name | quote }}, kind: {{ .kind }}}{{ end }}{{ end -}}
+{{- end }}

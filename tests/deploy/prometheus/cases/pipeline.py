@@ -26,6 +26,8 @@ def delays(late: float, quick: float, minutes: int) -> Series:
     return found
 
 
+READY = {f'groundwatch_ready{{service="{name}"}}': "1x40" for name in ("gateway", "scoring")}
+
 FIRES = {
     "a backlog that grows": Case(
         series=consumer(steady(100, 60, start=900), "0x60", steady(50, 60)),
@@ -35,6 +37,16 @@ FIRES = {
     "nobody works at a stage": Case(
         series=consumer("25x30", "0x30", "700x30"),
         at=20,
+        fires=[alert("StageWithoutConsumers", "critical", **SCORING)],
+    ),
+    "nobody works at a stage, three minutes on": Case(
+        series=consumer("0x9 25x30", "8x9 0x30", "700x40"),
+        at=13,
+        fires=[alert("StageWithoutConsumers", "critical", **SCORING)],
+    ),
+    "processes of a stage that are ready and do nothing": Case(
+        series=consumer("0x9 25x30", "8x9 0x30", "700x40") | READY,
+        at=21,
         fires=[alert("StageWithoutConsumers", "critical", **SCORING)],
     ),
     "a consumer is gone": Case(
@@ -191,6 +203,10 @@ SILENT = {
     "a stage at rest, scaled to zero": Case(series=consumer("0x30", "0x30", "700x30"), at=25),
     "a stage that starts from zero": Case(
         series=consumer("0x10 25x3 0x20", "0x12 1x20", "700x12 725x20"), at=16
+    ),
+    "each of those who are ready works for eight minutes at what it has": Case(
+        series=consumer("25x40", "8x9 0x8 8x20", "700x17 705x20") | READY,
+        at=17,
     ),
     "all are busy with long judgements": Case(series=consumer("25x40", "0x40", steady(0.5, 40)), at=30),
     "a consumer that one process has not seen yet": Case(
