@@ -1,5 +1,7 @@
 """`/login` and `/logout`: who somebody is, by a token or by the provider, and which session that begins."""
 
+import time
+from collections import OrderedDict
 from collections.abc import Callable
 from urllib.parse import quote, urlsplit
 
@@ -17,10 +19,15 @@ from groundwatch.gateway.http.requests import (
     media_type,
     when_refused,
 )
+from groundwatch.gateway.intake.admission import REMEMBERED, TokenBucket
 from groundwatch.gateway.pages.rendering import Pages
 from groundwatch.gateway.refusals import Refused
+from groundwatch.runtime.settings.gateway import TenantRate
 from groundwatch.runtime.settings.login import LoginSettings
 from groundwatch.runtime.telemetry.logs import logger
+
+ATTEMPTS = TenantRate(rate=1 / 6, burst=10)
+"""Tokens that are not known, from one address: ten at once, then ten a minute."""
 
 TOO_LATE = "This page was open for too long, or in two windows. Log in again."
 
@@ -33,6 +40,7 @@ class LoginRoutes:
         self._settings = settings
         self._pages = pages
         self._is_page = is_page
+        self._attempts: OrderedDict[str, TokenBucket] = OrderedDict()
 
     def routes(self) -> list[Route]:
         return [
@@ -57,11 +65,24 @@ class LoginRoutes:
         goal = self._local_page(form.get("next", ""))
         if self._settings.secure and request.headers.get("origin", "").lower().startswith("http:"):
             return self._page(request, goal, f"Log in at {self._settings.url}: here it is without TLS.")
+        attempts = self._attempts_from(request.client.host if request.client else "")
+        if attempts.left < 1:
+            return self._page(request, goal, "Too many tokens that are not known: wait a few seconds.", 429)
         try:
             session = self._access.log_in(form.get("token", ""))
         except Refused as error:
+            attempts.left -= 1
             return self._page(request, goal, f"{error.message[0].upper()}{error.message[1:]}.")
         return self._begun(session, goal)
+
+    def _attempts_from(self, address: str) -> TokenBucket:
+        now = time.monotonic()
+        bucket = self._attempts.setdefault(address, TokenBucket(ATTEMPTS.most, now))
+        bucket.fill(ATTEMPTS, now)
+        self._attempts.move_to_end(address)
+        if len(self._attempts) > REMEMBERED:
+            self._attempts.popitem(last=False)
+        return bucket
 
     async def begin(self, request: Request) -> Response:
         """Send a browser to the provider."""

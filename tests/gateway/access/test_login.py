@@ -89,6 +89,19 @@ async def test_who_may_see_nothing_does_not_come_in(person, token, word):
     assert (await person.open("/")).status_code == 303
 
 
+async def test_tokens_are_not_tried_without_end(person, monkeypatch):
+    told = [(await person.log_in(f"guess-{number}")).status_code for number in range(12)]
+    assert told == [403] * 10 + [429] * 2
+    refused = await person.log_in(EVERY)
+    assert refused.status_code == 429 and "wait" in refused.text
+    now = time.monotonic
+    monkeypatch.setattr("groundwatch.gateway.login.time.monotonic", lambda: now() + 7)
+    assert (await person.log_in("guess")).status_code == 403
+    assert (await person.log_in(EVERY)).status_code == 429
+    monkeypatch.setattr("groundwatch.gateway.login.time.monotonic", lambda: now() + 14)
+    assert (await person.log_in(EVERY)).status_code == 303
+
+
 async def test_the_cookie_is_for_this_server_alone_and_no_script_reads_it(person):
     begun = await person.log_in(EVERY)
     [cookie] = [one for one in begun.headers.get_list("set-cookie") if one.startswith("groundwatch-session=")]
