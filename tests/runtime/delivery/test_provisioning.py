@@ -15,10 +15,11 @@ from groundwatch.extraction.engines.base import NoopExtractionEngine
 from groundwatch.extraction.service import ExtractionService
 from groundwatch.ledger.ledger import audit
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.provisioning import missing, provision
+from groundwatch.runtime.delivery.provisioning import FORMAT, KNOWN_FORMAT, missing, provision
 from groundwatch.runtime.local.servers import NatsServer
 from groundwatch.runtime.settings import NatsSettings, Settings
 from groundwatch.runtime.telemetry.metrics import Metrics
+from groundwatch.system.services import _check_provisioned
 from groundwatch.topology import BUCKETS, CONSUMERS, DAY, EXTRACTED, OUTCOMES, RESPONSES, STREAMS, partitions
 
 
@@ -55,6 +56,19 @@ async def everything(bus: Bus) -> dict[str, Any]:
         info = await bus.js.consumer_info(consumer.stream, consumer.name)
         found[consumer.name] = info.config.as_dict()
     return found
+
+
+async def test_a_version_that_does_not_know_the_streams_format_refuses(fresh: Bus) -> None:
+    await provision(fresh.js)
+    config = (await fresh.js.stream_info(RESPONSES)).config
+    newer = {**(config.metadata or {}), FORMAT: str(KNOWN_FORMAT + 1)}
+    await fresh.js.update_stream(config.evolve(metadata=newer))
+    before = await everything(fresh)
+    with pytest.raises(ProvisionRefused, match=r"newer version .*format 2, and this one knows 1.*upgrade"):
+        await provision(fresh.js)
+    with pytest.raises(ProvisionRefused, match="newer version"):
+        await _check_provisioned("gateway", fresh)
+    assert await everything(fresh) == before
 
 
 async def test_creates_everything_and_then_changes_nothing(fresh: Bus) -> None:

@@ -45,6 +45,10 @@ CACHE = CacheSettings()
 PARTITIONS = "groundwatch-partitions"
 """Metadata of the stream of responses: how many partitions there are."""
 
+FORMAT, KNOWN_FORMAT = "groundwatch-format", 1
+"""The same: what streams and archive are written in. A version that knows a lower number would not find what
+lies elsewhere by then, and refuses."""
+
 NO_ROOM = (10023, 10047)
 """What a server says whose store, or disk, is smaller than the limits of its streams together."""
 
@@ -112,17 +116,26 @@ async def provision(
             await _put_consumer(js, msgspec.structs.replace(consumer, max_ack_pending=most), replicas)
         )
     done += [await _put_bucket(js, spec, replicas, cache) for spec in BUCKETS]
-    if there != partitions:
-        config = (await js.stream_info(RESPONSES)).config
-        metadata = own_metadata(config) | {PARTITIONS: str(partitions)}
+    config = (await js.stream_info(RESPONSES)).config
+    metadata = own_metadata(config) | {PARTITIONS: str(partitions), FORMAT: str(KNOWN_FORMAT)}
+    if metadata != own_metadata(config):
         await js.update_stream(config.evolve(metadata=metadata))
     return done
 
 
 async def partitions_there(js: JetStreamContext) -> int:
-    """How many partitions the streams were made for; 0 where there are none."""
+    """How many partitions the streams were made for; 0 where there are none. Raises `ProvisionRefused` for
+    those of a newer version, in a format that this one does not know."""
     found = await _config(js.stream_info(RESPONSES))
-    return int((found.metadata or {}).get(PARTITIONS, "1")) if found is not None else 0
+    if found is None:
+        return 0
+    told = found.metadata or {}
+    if (written := int(told.get(FORMAT, "1"))) > KNOWN_FORMAT:
+        raise ProvisionRefused(
+            f"the streams are of a newer version of groundwatch (format {written}, and this one knows "
+            f"{KNOWN_FORMAT}): go on with that version (docs/upgrade.md)"
+        )
+    return int(told.get(PARTITIONS, "1"))
 
 
 async def _is_recorded(js: JetStreamContext, partitions: int) -> bool:
