@@ -213,3 +213,11 @@ class NotStored(Unavailable):
 
 class Unacknowledged(Unavailable):
     """An event was sent, and the stream has not said whether it has it. Sending the same again is safe."""
+
+
+def words(error: BaseException) -> str:
+    """What an error says, for a sentence that people read, with its kind where it is none of ours."""
+    said = str(error)
+    if isinstance(error, GroundwatchError):
+        return said
+    return f"{said} ({type(error).__name__})" if said else type(error).__name__

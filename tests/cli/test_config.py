@@ -166,7 +166,7 @@ def test_every_problem_is_told_at_once(check, tmp_path):
     file = tmp_path / "groundwatch.toml"
     expected = [
         f"{file}: setting 'captioning.models.heron.model': must be named",
-        f"{file}: setting 'gateway.prot': no such setting",
+        f"{file}: setting 'gateway.prot': no such setting; did you mean gateway.port?",
         "GROUNDWATCH_GATEWAY__PORT: setting 'gateway.port': must be a valid integer",
         f"{file}: setting 'gateway.sampling[2].rate': is missing",
         f"{file}: setting 'gateway.sampling[2].rat': no such setting",

@@ -247,7 +247,7 @@ def test_watch_ends_with_control_c(up):
 
 
 def test_report_of_a_run_that_never_was(up):
-    assert up.json("report", "--run", "replay-1")["models"] == []
+    assert up.complaint("report", "--run", "replay-1") == "no run 'replay-1'; there are: none yet"
 
 
 @pytest.mark.parametrize("command", ["audit", "report", "watch", "admin dead list", "admin provision"])

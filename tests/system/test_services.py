@@ -208,7 +208,7 @@ def test_a_wrong_setting_is_named(nobody, tmp_path, command):
     config = tmp_path / "groundwatch.toml"
     config.write_text("[gateway]\nprot = 8787\n")
     told = nobody.complaint(*command.split(), "--config", config)
-    assert told == f"{config}: setting 'gateway.prot': no such setting"
+    assert told == f"{config}: setting 'gateway.prot': no such setting; did you mean gateway.port?"
 
 
 @pytest.mark.parametrize(

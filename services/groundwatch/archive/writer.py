@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import msgspec
 
 from groundwatch.addresses import shown_address
-from groundwatch.errors import UNDECODED, TransientError
+from groundwatch.errors import UNDECODED, TransientError, words
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import (
     FAULTS,
@@ -324,8 +324,8 @@ class Continuity:
                 await label(self._bus.js, stream, created)
             except FAULTS as error:
                 why = (
-                    f"cannot label {stream} with when it was created ({LABEL}={created}): {error!r}. With "
-                    "users of NATS, run groundwatch admin auth of this version"
+                    f"cannot label {stream} with when it was created ({LABEL}={created}): {words(error)}. "
+                    "With users of NATS, run groundwatch admin auth of this version"
                 )
                 if created != at.made:
                     raise TransientError(why) from error

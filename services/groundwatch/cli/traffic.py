@@ -27,6 +27,7 @@ from groundwatch.errors import CheckFailed, UsageError
 from groundwatch.events import LIVE, version_of
 from groundwatch.protocols import registry
 from groundwatch.replay.files import replacing
+from groundwatch.replay.runs import Runs
 from groundwatch.reporting.alarms import Alarms, tell
 from groundwatch.reporting.breakdown import DIMENSIONS, Breakdown, render_breakdown
 from groundwatch.reporting.compare.compare import CHANGED, Comparison
@@ -227,9 +228,14 @@ def report(
     queues: list[QueueSamples] = []
 
     async def work(bus: Bus) -> None:
+        empty = True
         async for outcome in read_outcomes(bus, run_name, follow=False):
             found.add(outcome)
             alarms.add(outcome)
+            empty = False
+        if empty and run_name != LIVE:
+            # A run that there is has its outcomes still to come.
+            await (await Runs.open(bus.js)).get(run_name)
         if run_name == LIVE:
             corrected.extend((await read_corrected(bus)).rows)
             if alarms.raised:

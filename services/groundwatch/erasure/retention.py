@@ -30,6 +30,7 @@ from groundwatch.erasure.finding import (
     say_erased,
     still_named,
 )
+from groundwatch.errors import words
 from groundwatch.ledger.store import ErasureEntries
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.direct import overwrite
@@ -356,5 +357,5 @@ class RetentionService:
                 await self.once()
                 self._failed = ""
             except PASSING as error:
-                self._failed = f"the last round failed: {error!r}"
+                self._failed = f"the last round failed: {words(error)}"
                 logger.error("retention.failed", error=str(error) or repr(error))

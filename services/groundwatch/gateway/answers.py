@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from groundwatch.errors import UNDECODED, GroundwatchError, MissingExtraError, TransientError
+from groundwatch.errors import UNDECODED, GroundwatchError, MissingExtraError, TransientError, words
 from groundwatch.events import (
     LIVE,
     ChainAdvanced,
@@ -413,7 +413,7 @@ async def _last(bus: Bus, wanted: Sequence[tuple[str, str]]) -> list[tuple[str, 
             *(last_message(bus.js, stream_of(stream, subject), subject) for stream, subject in wanted)
         )
     except FAULTS as error:
-        raise TransientError(f"cannot be read from NATS: {error!r}") from error
+        raise TransientError(f"cannot be read from NATS: {words(error)}") from error
     return [
         (stream, RawEvent(subject=read.subject, data=read.data))
         for (stream, _), read in zip(wanted, found, strict=True)

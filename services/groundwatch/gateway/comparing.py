@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
-from groundwatch.errors import TransientError, UsageError
+from groundwatch.errors import TransientError, UsageError, words
 from groundwatch.events import LIVE, ResponseScored
 from groundwatch.gateway.auth import Filter
 from groundwatch.keys import digest
@@ -248,7 +248,7 @@ async def _last(bus: Bus, stream: str, subjects: Sequence[str]) -> AsyncGenerato
         try:
             found = await bus.history.last_of_each(stream, some)
         except FAULTS as error:
-            raise TransientError(f"cannot read {stream}: {error!r}") from error
+            raise TransientError(f"cannot read {stream}: {words(error)}") from error
         for read in filter(None, found):
             yield read
 

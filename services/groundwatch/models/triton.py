@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from groundwatch.addresses import shown_address
-from groundwatch.errors import MissingExtraError, RateLimited, TransientError, Unavailable, Unscorable
+from groundwatch.errors import MissingExtraError, RateLimited, TransientError, Unavailable, Unscorable, words
 from groundwatch.events import Usage
 from groundwatch.models.asking import CALL_HEADERS, CallKind, Calls, Fault, RetryPolicy
 from groundwatch.models.replies import Detection, Text, encodable
@@ -303,7 +303,7 @@ class TritonModels:
                 await self._look()
             except Exception as error:
                 # Whatever it is, looking goes on: what was last seen must not stand for ever.
-                self._watched = dict.fromkeys(self._watched, f"cannot be looked at: {error!r}")
+                self._watched = dict.fromkeys(self._watched, f"cannot be looked at: {words(error)}")
 
     async def _look(self) -> None:
         for name in self._watched:

@@ -17,7 +17,7 @@ import msgspec
 from groundwatch import termination, topology
 from groundwatch.archive.cold import tables
 from groundwatch.erasure.finding import say_archived
-from groundwatch.errors import TransientError, UsageError
+from groundwatch.errors import TransientError, UsageError, words
 from groundwatch.events import REPLACEABLE, Usage
 from groundwatch.keys import digest, partition_of
 from groundwatch.ledger.store import ErasureEntries
@@ -139,7 +139,7 @@ async def delete(bus: Bus, name: str, archive: ArchiveSettings) -> None:
             await bus.js.purge_stream(stream, subject=subjects)
         except FAULTS as error:
             raise TransientError(
-                f"cannot purge {subjects} of {stream}: {error!r}; delete it again"
+                f"cannot purge {subjects} of {stream}: {words(error)}; delete it again"
             ) from error
     await _drop_from_archive(bus, name, archive, ledger)
     await ledger.finish()

@@ -29,7 +29,7 @@ from nats.js import JetStreamContext
 from nats.js.kv import KeyValue
 
 from groundwatch import topology
-from groundwatch.errors import UNDECODED, GroundwatchError, TransientError, UsageError
+from groundwatch.errors import UNDECODED, GroundwatchError, TransientError, UsageError, words
 from groundwatch.events import OutcomeKind, ResponseScored, Usage
 from groundwatch.replay.spec import Spec
 from groundwatch.runtime.delivery.bus import ENCODER
@@ -251,7 +251,7 @@ class Runs:
             except nats.js.errors.KeyNotFoundError as error:
                 raise RunGone(f"run '{name}' was deleted") from error
             except FAULTS as error:
-                raise TransientError(f"cannot write the state of run '{name}': {error!r}") from error
+                raise TransientError(f"cannot write the state of run '{name}': {words(error)}") from error
             return changed
 
     async def remove(self, name: str) -> None:

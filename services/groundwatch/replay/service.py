@@ -17,7 +17,7 @@ import msgspec
 
 from groundwatch.archive.cold import cold_events
 from groundwatch.archive.images import archived_images
-from groundwatch.errors import UNDECODED, GroundwatchError, TransientError
+from groundwatch.errors import UNDECODED, GroundwatchError, TransientError, words
 from groundwatch.events import DEAD_LETTER
 from groundwatch.gateway.replays import OVER, Replay, Wanted
 from groundwatch.replay import running
@@ -177,7 +177,7 @@ class ReplayManager:
         try:
             found = await (await self._runs()).find(run)
         except FAULTS as error:
-            raise TransientError(f"cannot look up run '{run[:64]}': {error!r}") from error
+            raise TransientError(f"cannot look up run '{run[:64]}': {words(error)}") from error
         return replay_of(found) if found is not None else None
 
     async def list(self) -> Sequence[Replay]:
@@ -229,7 +229,7 @@ class ReplayManager:
         try:
             return await Runs.open(bus.js)
         except FAULTS as error:
-            raise TransientError(f"cannot open the runs: {error!r}") from error
+            raise TransientError(f"cannot open the runs: {words(error)}") from error
 
     def _environment(self) -> dict[str, str]:
         """What our processes get: ours, and the settings by which this one reaches NATS and its judges."""
@@ -417,7 +417,7 @@ class RunGauges(SupervisedTask):
             except PASSING as error:
                 if not self.trouble:
                     logger.warning("replay.cannot_look", error=repr(error))
-                self.trouble = f"cannot look for runs: {error!r}"
+                self.trouble = f"cannot look for runs: {words(error)}"
                 # Numbers that nobody has seen for a while are worse than none.
                 self._metrics.clear()
             await asyncio.sleep(self._seconds)

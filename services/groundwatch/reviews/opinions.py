@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from groundwatch.errors import InputError, Unavailable
+from groundwatch.errors import InputError, Unavailable, words
 from groundwatch.events import FactOpinion, Label, OpinionGiven, ResponseScored
 from groundwatch.keys import home_key, reviewer_key
 from groundwatch.reporting.sums import facts_of, fingerprint
@@ -178,4 +178,4 @@ def _asking() -> Iterator[None]:
     try:
         yield
     except FAULTS as error:
-        raise Unavailable(f"cannot read {OPINIONS}: {error!r}") from error
+        raise Unavailable(f"cannot read {OPINIONS}: {words(error)}") from error

@@ -20,6 +20,7 @@ from groundwatch.errors import (
     Unavailable,
     UnknownName,
     UsageError,
+    words,
 )
 from groundwatch.events import AlarmRaised, Decision, OpinionGiven, ResponseScored
 from groundwatch.keys import reviewer_key
@@ -573,7 +574,7 @@ class Queues:
         try:
             alarms = [alarm async for alarm in announced_alarms(self._bus.js) if alarm.key == key]
         except FAULTS as error:
-            raise Unavailable(f"cannot read {ALARMS}: {error!r}") from error
+            raise Unavailable(f"cannot read {ALARMS}: {words(error)}") from error
         if not alarms:
             raise UnknownName(f"there is no alarm '{key}'", "alarm")
         return alarms[-1]

@@ -12,7 +12,7 @@ import nats.errors
 from groundwatch.archive.cold import cold_events
 from groundwatch.archive.images import archived_images
 from groundwatch.archive.place import installed
-from groundwatch.errors import TransientError, UsageError
+from groundwatch.errors import TransientError, UsageError, words
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.provisioning import missing, partitions_there
 from groundwatch.runtime.services.run import observed, running, until_told_to_stop
@@ -137,7 +137,9 @@ async def _check_provisioned(stage: str, bus: Bus) -> None:
             # Who records must do so where all others look.
             there = await partitions_there(bus.js) if stage == GATEWAY else 0
     except (nats.errors.Error, TimeoutError) as error:
-        raise UsageError(f"NATS does not tell what is provisioned ({error!r}): is JetStream on?") from error
+        raise UsageError(
+            f"NATS does not say what is provisioned ({words(error)}): is JetStream on?"
+        ) from error
     if absent:
         raise UsageError(
             f"not provisioned ({', '.join(absent)} missing): run groundwatch admin provision first"

@@ -89,7 +89,7 @@ class Faulty:
 
 @pytest.mark.parametrize("error", (nats.errors.TimeoutError(), nats.errors.ConnectionClosedError()))
 async def test_a_service_that_cannot_start_is_one_line(bus: Bus, error: Exception) -> None:
-    with pytest.raises(TransientError, match="scoring cannot start, NATS went away"):
+    with pytest.raises(TransientError, match="scoring cannot start, NATS is away"):
         async with running([Faulty(error)], bus):
             pass
 

@@ -9,6 +9,7 @@ import nats.errors
 import pytest
 import structlog
 
+from groundwatch.errors import words
 from groundwatch.runtime.services import tasks
 from groundwatch.runtime.services.tasks import SupervisedTask, cancelled
 
@@ -98,7 +99,7 @@ async def test_only_a_bug_is_logged_with_its_traceback(error, whole, supervised)
         task.start()
         await until(lambda: logs)
     await task.stop()
-    assert repr(error) in logs[0]["error"]
+    assert words(error) in logs[0]["error"]
     assert (logs[0]["exc_info"] is error) is whole
 
 

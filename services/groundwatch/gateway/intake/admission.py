@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import nats.js.errors
 
+from groundwatch.errors import words
 from groundwatch.gateway.refusals import Refused
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import FAULTS
@@ -154,7 +155,7 @@ class Backlog(SupervisedTask):
             self._unseen = f"{missing}: run groundwatch admin provision"
             return
         except FAULTS as error:
-            self._unseen = f"NATS does not answer: {error!r}"
+            self._unseen = f"NATS does not answer: {words(error)}"
             return
         self._unseen = ""
         self._waiting = sum(info.num_pending or 0 for info in infos)

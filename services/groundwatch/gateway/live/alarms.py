@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from groundwatch.errors import UNDECODED, GroundwatchError, TransientError, UsageError
+from groundwatch.errors import UNDECODED, GroundwatchError, TransientError, UsageError, words
 from groundwatch.events import AlarmRaised, ResponseScored
 from groundwatch.reporting.alarms import Alarms, AlarmsState, moment, named
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, Stored
@@ -180,7 +180,7 @@ class AlarmPublisher(SupervisedTask):
             except (TransientError, *FAULTS) as error:
                 if not self._unannounced:
                     logger.warning("alarm.not_announced", error=repr(error))
-                self._unannounced = f"an alarm waits to be announced: {error!r}"
+                self._unannounced = f"an alarm waits to be announced: {words(error)}"
                 await asyncio.sleep(PAUSE)
                 continue
             except GroundwatchError as error:

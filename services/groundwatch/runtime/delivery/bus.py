@@ -17,7 +17,7 @@ import nats.errors
 from nats.js import JetStreamContext
 
 from groundwatch.addresses import concealed, shown_address
-from groundwatch.errors import ConnectionLost, InputError, TransientError, Unavailable, UsageError
+from groundwatch.errors import ConnectionLost, InputError, TransientError, Unavailable, UsageError, words
 from groundwatch.events import Event
 from groundwatch.keys import digest
 from groundwatch.runtime.delivery.connection import Broker, Connection
@@ -292,7 +292,7 @@ class Bus:
         try:
             return await self.history.last(stream, subject)
         except FAULTS as error:
-            raise TransientError(f"cannot read {stream}: {error!r}") from error
+            raise TransientError(f"cannot read {stream}: {words(error)}") from error
         except UsageError as error:
             # Nothing that whoever asks could mend: the archive cannot be read from here.
             raise TransientError(str(error)) from error
@@ -302,7 +302,7 @@ class Bus:
         try:
             found = await last_message(self.js, stream_of(stream, subject), subject)
         except FAULTS as error:
-            raise Unavailable(f"cannot look up {subject}: {error!r}") from error
+            raise Unavailable(f"cannot look up {subject}: {words(error)}") from error
         return found.headers if found is not None else None
 
     async def _on_error(self, error: Exception) -> None:

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Mapping
 import msgspec
 import nats.errors
 
-from groundwatch.errors import UNDECODED, DecodeError, InputError, TransientError, Unavailable
+from groundwatch.errors import UNDECODED, DecodeError, InputError, TransientError, Unavailable, words
 from groundwatch.events import REPLACEABLE, Event, ResponseRecorded
 from groundwatch.keys import digest
 from groundwatch.runtime.delivery.bus import Bus, Outgoing, Stored
@@ -151,7 +151,7 @@ class DeadLetters:
         except UNDECODED:
             return ResponseRecorded(id=UNKNOWN, model=UNKNOWN, tenant=UNKNOWN, answer="", run=run)
         except (nats.errors.Error, OSError, TimeoutError) as error:
-            raise Unavailable(f"cannot read the recorded response: {error!r}") from error
+            raise Unavailable(f"cannot read the recorded response: {words(error)}") from error
 
 
 async def dead_letters(bus: Bus, first: int = 1) -> AsyncIterator[DeadLetter]:

@@ -22,7 +22,7 @@ from typing import Protocol, TypeVar, Unpack
 import msgspec
 from nats.js import JetStreamContext
 
-from groundwatch.errors import TransientError
+from groundwatch.errors import TransientError, words
 from groundwatch.events import REPLACEABLE
 from groundwatch.runtime.delivery.streams import (
     FAULTS,
@@ -401,7 +401,7 @@ class History:
                 if begun is None:
                     raise
                 if time.monotonic() >= deadline:
-                    raise TransientError(f"reading {stream} broke off: {error!r}") from error
+                    raise TransientError(f"reading {stream} broke off: {words(error)}") from error
                 await until_there(self.js, stream, deadline)
                 continue
             if begun is not None and now.created != begun.created:

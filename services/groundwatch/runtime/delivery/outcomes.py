@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 import nats.errors
 
-from groundwatch.errors import UNDECODED, DecodeError, InputError, Unavailable, Unscorable, UsageError
+from groundwatch.errors import UNDECODED, DecodeError, InputError, Unavailable, Unscorable, UsageError, words
 from groundwatch.events import (
     DEAD_LETTER,
     REPLACEABLE,
@@ -322,7 +322,7 @@ async def replace_dead(bus: Bus, message: Outgoing) -> Stored:
         existing = await bus.history.last(OUTCOMES, message.subject)
         held = await position_of(bus.js, stream_of(OUTCOMES, message.subject))
     except (nats.errors.Error, OSError, TimeoutError) as error:
-        raise Unavailable(f"cannot read {message.subject}: {error!r}") from error
+        raise Unavailable(f"cannot read {message.subject}: {words(error)}") from error
     # None: a repeat of a message id whose outcome has since been erased. Nothing to bring back.
     if existing is None or existing.headers.get(HEADER_REASON) not in REPLACEABLE:
         return Stored.EXISTED

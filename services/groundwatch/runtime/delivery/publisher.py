@@ -15,7 +15,15 @@ import msgspec
 import nats.errors
 from nats.aio.msg import Msg
 
-from groundwatch.errors import UNDECODED, InputError, NotStored, TransientError, Unacknowledged, Unavailable
+from groundwatch.errors import (
+    UNDECODED,
+    InputError,
+    NotStored,
+    TransientError,
+    Unacknowledged,
+    Unavailable,
+    words,
+)
 from groundwatch.runtime.delivery.connection import Connection
 
 SERVER_FAULT = 500
@@ -247,7 +255,7 @@ class Publisher:
             await self._client.publish(subject, payload, f"{self._inbox}.{token}", headers)
         except (nats.errors.Error, OSError) as error:
             self._forget(token)
-            raise Unavailable(f"publishing to {subject} failed: {error!r}") from error
+            raise Unavailable(f"publishing to {subject} failed: {words(error)}") from error
         except BaseException:
             self._forget(token)
             raise

@@ -33,7 +33,7 @@ from nats.js.api import (
     StreamInfo,
 )
 
-from groundwatch.errors import UNDECODED, TransientError
+from groundwatch.errors import UNDECODED, TransientError, words
 from groundwatch.events import LIVE, AlarmRaised
 from groundwatch.runtime.delivery import direct
 from groundwatch.runtime.delivery.direct import (
@@ -298,7 +298,7 @@ async def read_batches(
             return
         except FAULTS as error:
             if time.monotonic() - progress >= timeout:
-                raise TransientError(f"reading {stream} broke off: {error!r}") from error
+                raise TransientError(f"reading {stream} broke off: {words(error)}") from error
             info = await until_there(js, stream, progress + timeout) or info
 
 
@@ -355,7 +355,7 @@ async def follow_stream(
         except FAULTS as error:
             logger.debug("stream.reading_again", stream=stream, error=repr(error))
             if on_fault is not None:
-                on_fault(f"cannot read {stream}: {error!r}")
+                on_fault(f"cannot read {stream}: {words(error)}")
         await asyncio.sleep(PAUSE)
 
 

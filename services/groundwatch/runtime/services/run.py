@@ -13,7 +13,7 @@ from nats.aio.msg import Msg
 from prometheus_client import CollectorRegistry
 
 from groundwatch import termination
-from groundwatch.errors import TransientError
+from groundwatch.errors import TransientError, words
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.services.service import Service
 from groundwatch.runtime.settings import Settings
@@ -34,7 +34,7 @@ async def running(services: Sequence[Service], bus: Bus) -> AsyncIterator[None]:
             try:
                 await service.start()
             except (nats.errors.Error, TimeoutError, ConnectionError) as fault:
-                raise TransientError(f"{service.name} cannot start, NATS went away: {fault!r}") from fault
+                raise TransientError(f"{service.name} cannot start, NATS is away: {words(fault)}") from fault
             started.append(service)
             logger.info("service.started", service=service.name)
         yield

@@ -8,7 +8,7 @@ from typing import Any
 
 import nats.errors
 
-from groundwatch.errors import GroundwatchError
+from groundwatch.errors import GroundwatchError, words
 from groundwatch.runtime.telemetry.logs import logger
 
 AGAIN_SECONDS = 0.1
@@ -112,7 +112,7 @@ class SupervisedTask:
                 return
             self._look()
             self._started = 0.0
-            failure = "ended, and should not" if error is None else f"failed: {error!r}"
+            failure = "ended, and should not" if error is None else f"failed: {words(error)}"
             if not self._failure:
                 bug = None if isinstance(error, PASSING) else error
                 logger.error("task.failed", task=self.name, error=failure, exc_info=bug)

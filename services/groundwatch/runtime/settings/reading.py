@@ -6,6 +6,7 @@ read as TOML, and as plain text when they are not or text is wanted.
 Over the sections that judge there may be others: of a file, or of judges that an operator names.
 """
 
+import difflib
 import json
 import os
 import re
@@ -214,9 +215,16 @@ def _mended(values: dict[str, Any], problems: Problems, origin: Any) -> Settings
 
 
 def _no_such(key: Key) -> str:
-    """That there is none, and the only one of this name in its section: settings have moved before."""
-    named = [leaf for leaf, _ in _leaves(Settings().model_dump()) if (leaf[0], leaf[-1]) == (key[0], key[-1])]
-    return f"{NO_SUCH}; {dotted(named[0])} is one" if len(named) == 1 else NO_SUCH
+    """That there is none, and the only one of this name in its section, since settings have moved before, or
+    the one beside it that is written nearly so."""
+    beside: Any = Settings().model_dump()
+    named = [leaf for leaf, _ in _leaves(beside) if (leaf[0], leaf[-1]) == (key[0], key[-1])]
+    if len(named) == 1:
+        return f"{NO_SUCH}; {dotted(named[0])} is one"
+    for part in key[:-1]:
+        beside = beside.get(part) if isinstance(beside, dict) else None
+    near = difflib.get_close_matches(str(key[-1]), beside or (), n=1, cutoff=0.75)
+    return f"{NO_SUCH}; did you mean {dotted((*key[:-1], near[0]))}?" if near else NO_SUCH
 
 
 def _leaves(values: Mapping[str, Any], above: Key = ()) -> Iterator[tuple[Key, Any]]:

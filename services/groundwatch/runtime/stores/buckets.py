@@ -16,7 +16,7 @@ import msgspec
 import nats.js.errors
 from nats.js.kv import KeyValue
 
-from groundwatch.errors import UNDECODED, Unavailable
+from groundwatch.errors import UNDECODED, Unavailable, words
 from groundwatch.runtime.delivery.bus import ENCODER, Bus
 from groundwatch.runtime.delivery.direct import overwrite, sequences_on
 from groundwatch.runtime.delivery.streams import FAULTS, position_of, read_stream
@@ -146,4 +146,4 @@ class Bucket:
             self._opened = None
             raise Unavailable(f"there is no bucket {self._name}: run groundwatch admin provision") from error
         except FAULTS as error:
-            raise Unavailable(f"cannot use the bucket {self._name}: {error!r}") from error
+            raise Unavailable(f"cannot use the bucket {self._name}: {words(error)}") from error

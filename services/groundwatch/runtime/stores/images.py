@@ -20,7 +20,7 @@ from nats.js import JetStreamContext
 from nats.js.api import RawStreamMsg
 from nats.js.object_store import ObjectStore
 
-from groundwatch.errors import TransientError
+from groundwatch.errors import TransientError, words
 from groundwatch.image_files import media_type
 from groundwatch.runtime.delivery.direct import overwrite, sequences_on
 from groundwatch.runtime.delivery.publisher import WRONG_LAST_SEQUENCE
@@ -193,7 +193,7 @@ class ImageStore:
             )
         except FAULTS as error:
             await self._drop(piece)
-            raise TransientError(f"cannot store image {sha256}: {error!r}") from error
+            raise TransientError(f"cannot store image {sha256}: {words(error)}") from error
         if not new:
             # Somebody else was faster.
             await self._drop(piece)
@@ -229,7 +229,7 @@ class ImageStore:
                 if await self._write(sha256, found.data or b"", found.seq or 0):
                     break
         except FAULTS as error:
-            raise TransientError(f"cannot look up image {sha256}: {error!r}") from error
+            raise TransientError(f"cannot look up image {sha256}: {words(error)}") from error
         self._note(sha256)
         return True
 
@@ -286,14 +286,14 @@ class ImageStore:
             with contextlib.suppress(TransientError):
                 if await self.stored(sha256) is None:
                     return None
-            raise TransientError(f"cannot load image {sha256}: {error!r}") from error
+            raise TransientError(f"cannot load image {sha256}: {words(error)}") from error
 
     async def stored(self, sha256: str) -> StoredImage | None:
         """What the object store knows of it, None where it has it not; that is no use of it."""
         try:
             found = await self._find(sha256)
         except FAULTS as error:
-            raise TransientError(f"cannot look up image {sha256}: {error!r}") from error
+            raise TransientError(f"cannot look up image {sha256}: {words(error)}") from error
         if found is None:
             return None
         at = found.time.timestamp() if found.time is not None else 0.0
@@ -304,7 +304,7 @@ class ImageStore:
             try:
                 self._store = await self._js.object_store(IMAGES_BUCKET)
             except FAULTS as error:
-                raise TransientError(f"no image store: {error!r}") from error
+                raise TransientError(f"no image store: {words(error)}") from error
         return self._store
 
 

@@ -9,7 +9,7 @@ import msgspec
 import nats.js.errors
 from nats.js import JetStreamContext
 
-from groundwatch.errors import UNDECODED, TransientError
+from groundwatch.errors import UNDECODED, TransientError, words
 from groundwatch.keys import digest
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import read_newest
@@ -101,7 +101,7 @@ def _read(data: bytes | None) -> LossReport | None:
     try:
         return _DECODER.decode(data) if data is not None else None
     except UNDECODED as error:
-        raise TransientError(f"losses are not counted: {error!r}") from error
+        raise TransientError(f"losses are not counted: {words(error)}") from error
 
 
 async def losses_by_sender(js: JetStreamContext) -> dict[str, dict[str, int]]:
