@@ -19,7 +19,7 @@ RUN ["python3", "-m", "pip", "install", "--require-hashes", "--requirement", "do
 COPY pyproject.toml README.md LICENSE ./
 COPY services services
 COPY docker docker
-RUN python3 -m pip install --no-deps /build \
+RUN python3 -m pip install --no-deps --no-build-isolation /build \
     && groundwatch admin models /models --models "${MODELS}"
 ENV HOME=/var/cache/models \
     HF_HOME=/var/cache/models/huggingface \

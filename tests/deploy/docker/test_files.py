@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.command_tree import leaves
+from tests.support.documented import misuse
 
 from groundwatch.runtime.settings.reading import load
 from groundwatch.system.services import SERVED
@@ -58,6 +61,7 @@ def test_an_image_is_pinned_unprivileged_and_healthy(file: Path) -> None:
     assert bases
     for base in bases:
         assert re.search(r":\d+\.\d+", base), f"{base} names no version"
+        assert "@sha256:" in base or base.startswith("nvcr.io/"), f"{base} names no digest"
     last = text.rpartition("\nFROM ")[2]
     user = re.findall(r"^USER (\d+):(\d+)$", last, re.MULTILINE)
     assert user and user[-1][0] != "0"
@@ -75,6 +79,12 @@ def test_what_an_image_installs_is_pinned_by_hash(name: str) -> None:
     files = [path for path in DOCKERFILES if f"docker/{name}.txt" in path.read_text()]
     assert files
     assert all("--require-hashes" in path.read_text() for path in files)
+    # The package itself is built by what is locked, and brings nothing along.
+    assert "setuptools" in requirement_names("\n".join(pinned))
+    for path in files:
+        installs = re.findall(r"pip.{1,4}install.*", path.read_text())
+        assert len(installs) == 2
+        assert all("require-hashes" in one or "no-build-isolation" in one for one in installs), path.name
 
 
 def test_the_light_image_has_what_the_package_needs() -> None:
@@ -127,6 +137,7 @@ def test_everything_that_the_compose_file_names_exists(compose: dict[str, Any]) 
     services = compose["services"]
     for name, service in services.items():
         assert re.search(r":(v?\d|local)", service["image"]), f"{name}: {service['image']} is not pinned"
+        assert name == "nats" or re.search(r":local$|@sha256:[0-9a-f]{64}$", service["image"]), name
         waits = service.get("depends_on", {})
         for other in waits:
             assert other in services, f"{name} waits for {other}"
@@ -166,12 +177,28 @@ def test_every_service_runs_with_settings_that_are_right(compose: dict[str, Any]
             assert name in settings.telemetry.hosts
             judges = ("extraction", "matching", "verification") if name == "replay" else (name,)
             engines = {getattr(getattr(settings, judge, None), "engine", "") for judge in judges}
-            extras = service["build"].get("args", {}).get("EXTRAS", "")
+            installs = service["build"].get("args", {}).get("REQUIREMENTS", "")
             inside = engines & {"reader", "embedded", "calibrated", "similarity", "semantic"}
-            assert ("embedded" in extras) == bool(inside)
+            assert ("embedded" in installs) == bool(inside)
             assert settings.gateway.replays == 0 or settings.gateway.grpc_port < 0
-    assert set(serving) == set(SERVED) - {"archive"}
+    assert set(serving) == set(SERVED)
     assert compose["services"]["provision"]["command"] == ["admin", "provision"]
+    known = dict(leaves())
+    for name, service in compose["services"].items():
+        if service["image"].startswith("groundwatch"):
+            assert name == "triton" or not misuse(service["command"], known)
+
+
+def test_who_reads_what_is_archived_has_its_volume(compose: dict[str, Any]) -> None:
+    services = compose["services"]
+    settings = load(DOCKER / "groundwatch.toml", services["archive"]["environment"])
+    for name, one in services.items():
+        if one["image"].startswith("groundwatch") and name != "triton":
+            assert "archive:/var/lib/groundwatch" in one["volumes"], name
+    assert settings.archive.url.startswith("/var/lib/groundwatch/")
+    assert "10001 --group 10001 /var/lib/groundwatch" in (DOCKER / "Dockerfile").read_text()
+    gateway = load(DOCKER / "groundwatch.toml", services["gateway"]["environment"])
+    assert gateway.nats.monitor_url == "http://nats:8222"
 
 
 def test_the_memory_that_the_server_may_use_is_there(compose: dict[str, Any]) -> None:
@@ -191,7 +218,7 @@ def test_prometheus_takes_its_file_and_scrapes_every_service(compose: dict[str, 
     text = (DOCKER / "prometheus.yml").read_text()
     targets = re.findall(r"([a-z]+):(\d+)", "\n".join(re.findall(r"^ *- ([a-z]+:\d+)$", text, re.MULTILINE)))
     serving = {name for name, one in compose["services"].items() if one.get("command", [""])[0] == "serve"}
-    assert {name for name, port in targets if port == "9464"} == serving
+    assert {name for name, port in targets if port == "9464"} == serving | {"auditor"}
     (tmp_path / "rules").mkdir()
     for mounted in compose["services"]["prometheus"]["volumes"]:
         source, _, inside = mounted.removesuffix(":ro").partition(":")
@@ -231,18 +258,27 @@ def test_the_health_check_asks_the_service(tmp_path: Path) -> None:
         def log_message(self, *_: object) -> None:
             pass
 
-    def check(port: int) -> subprocess.CompletedProcess[str]:
+    def check(port: int, **told: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, str(DOCKER / "healthcheck.py")],
+            [sys.executable, "-S", "-E", str(DOCKER / "healthcheck.py")],
             capture_output=True,
             text=True,
             timeout=60,
-            env={"GROUNDWATCH_TELEMETRY__PORT": str(port), "PATH": ""},
+            env={"PATH": "", **(told or {"GROUNDWATCH_TELEMETRY__PORT": str(port)})},
         )
 
     server = HTTPServer(("127.0.0.1", 0), Healthy)
     Thread(target=server.serve_forever, daemon=True).start()
     assert check(server.server_port).returncode == 0
+    config = tmp_path / "groundwatch.toml"
+    config.write_text(f"[telemetry]\nport = {server.server_port}\n")
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert check(0, GROUNDWATCH_CONFIG=str(config)).returncode == 0
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    # Ten containers ask four times a minute each.
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.2
+    config.write_text(f"telemetry.port = {server.server_port}\ntelemetry.host = '0.0.0.0'\n")
+    assert check(0, GROUNDWATCH_CONFIG=str(config)).returncode == 0
     server.shutdown()
     server.server_close()
     gone = check(server.server_port)

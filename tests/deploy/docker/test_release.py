@@ -20,9 +20,9 @@ WORKFLOW = ROOT / ".github" / "workflows" / "release.yaml"
 CHART = ROOT / "deploy" / "helm" / "groundwatch"
 
 
-def lint(file: Path) -> subprocess.CompletedProcess[str]:
-    """Check a workflow against the schema of GitHub's workflows."""
-    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows"]
+def lint(file: Path, schema: str = "vendor.github-workflows") -> subprocess.CompletedProcess[str]:
+    """Check a file against a schema of GitHub's."""
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", schema]
     return subprocess.run([*command, str(file)], capture_output=True, text=True, timeout=120)
 
 
@@ -43,9 +43,25 @@ def test_one_version_for_all() -> None:
         assert f"ARG VERSION={version}\n" in file.read_text()
 
 
-def test_the_workflow_is_one() -> None:
-    done = lint(WORKFLOW)
+@pytest.mark.parametrize("file", WORKFLOW.parent.glob("*.yaml"), ids=lambda file: file.name)
+def test_a_workflow_is_one_and_takes_nothing_that_may_change(file: Path) -> None:
+    done = lint(file)
     assert done.returncode == 0, done.stdout + done.stderr
+    text = file.read_text()
+    actions = re.findall(r"uses: (\S+)(.*)$", text, re.MULTILINE)
+    assert actions
+    for action, behind in actions:
+        assert re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", action), action
+        assert re.fullmatch(r" # v\d+\.\d+\.\d+", behind), action
+    assert text.count("actions/checkout@") == text.count("persist-credentials: false")
+
+
+def test_pins_are_proposed_anew() -> None:
+    file = ROOT / ".github" / "dependabot.yml"
+    done = lint(file, "vendor.dependabot")
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = {one["package-ecosystem"] for one in yaml.safe_load(file.read_text())["updates"]}
+    assert told == {"github-actions", "docker", "docker-compose"}
 
 
 def test_that_check_finds_a_misspelled_key(tmp_path: Path) -> None:
@@ -65,13 +81,22 @@ def test_the_workflow_publishes_every_image_and_may_no_more_than_it_needs() -> N
         for file in re.findall(r"=(docker/\S+)", image["arguments"]):
             assert (ROOT / file).is_file()
         assert "org.opencontainers.image.version" in text
-    build = images["steps"][-1]["with"]
+    names = [step.get("uses", step.get("run", "")).partition("@")[0] for step in images["steps"]]
+    build = images["steps"][names.index("docker/build-push-action")]["with"]
     assert build["sbom"] is True and build["provenance"] == "mode=max"
+    # Looked through before it is signed.
+    assert names.index("aquasecurity/trivy-action") < names.index('cosign sign --yes "$IMAGE"')
+    for job in ("images", "chart"):
+        assert jobs()[job]["permissions"] == {
+            "contents": "read",
+            "packages": "write",
+            "id-token": "write",
+        }
 
 
 def test_scripts_of_the_workflow_are_shell() -> None:
     scripts = [step["run"] for job in jobs().values() for step in job["steps"] if "run" in step]
-    assert len(scripts) == 3
+    assert len(scripts) == 4
     for script in scripts:
         done = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stderr
@@ -83,12 +108,18 @@ def test_the_chart_is_published_with_the_registry_of_its_images(tmp_path: Path) 
     folder.mkdir(parents=True)
     (folder / "values.yaml").write_text((CHART / "values.yaml").read_text())
     edits = "".join(f"{line}\n" for line in script.splitlines() if line.startswith("sed "))
-    subprocess.run(
-        ["sh", "-ec", edits], cwd=tmp_path, env={"PLACE": "ghcr.io/us", "PATH": "/usr/bin:/bin"}, check=True
-    )
+    digests = {
+        name: f"sha256:{number * 64}" for name, number in (("DIGEST", "1"), ("TRITON", "2"), ("NATS", "3"))
+    }
+    pages = "https://github.com/us/groundwatch/blob/v0.1.0/docs/runbooks"
+    told = {"PLACE": "ghcr.io/us", "PAGES": pages, **digests, "PATH": "/usr/bin:/bin"}
+    subprocess.run(["sh", "-ec", edits], cwd=tmp_path, env=told, check=True)
     values = yaml.safe_load((folder / "values.yaml").read_text())
-    assert values["image"]["registry"] == "ghcr.io/us"
+    assert (values["image"]["registry"], values["image"]["digest"]) == ("ghcr.io/us", digests["DIGEST"])
+    assert values["triton"]["image"]["digest"] == digests["TRITON"]
     assert values["nats"]["image"]["registry"] == "docker.io"
+    assert values["nats"]["image"]["digest"] == digests["NATS"]
+    assert values["monitoring"]["prometheusRule"]["runbookUrl"] == pages
 
 
 @pytest.mark.parametrize("scheme", STORES)
