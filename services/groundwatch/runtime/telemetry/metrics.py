@@ -369,7 +369,7 @@ class Metrics:
         each = weight(scored.drawn)
         counts = Counted((claim.category, claim.decision) for claim in scored.claims)
         for (category, decision), count in counts.items():
-            claims, weighted = self._verdicts(*scope, version, self._category(category))[decision]
+            claims, weighted = self._verdict(decision, *scope, self._category(category))
             claims.inc(count)
             weighted.inc(count * each)
         refuted = sum(count for (_, decision), count in counts.items() if decision is Decision.REFUTED)
@@ -384,17 +384,19 @@ class Metrics:
             found = self._series[(metric, *labels)] = metric.labels(*labels)
         return found
 
-    def _verdicts(self, *labels: str) -> dict[Decision, tuple[Counter, Counter]]:
-        """The facts of a category by verdict, and the same weighted.
+    def _verdict(self, decision: Decision, *labels: str) -> tuple[Counter, Counter]:
+        """The facts of a category and verdict, and the same weighted.
 
-        All verdicts begin together, so that the first refuted fact is in the rate too.
+        Supported and refuted ones begin together, so that the first refuted fact is in the rate too.
         """
-        found: dict[Decision, tuple[Counter, Counter]] | None = self._series.get(labels)
+        found: tuple[Counter, Counter] | None = self._series.get((decision, *labels))
         if found is None:
-            found = self._series[labels] = {
-                one: (self.claims.labels(*labels, one.value), self.weighted_claims.labels(*labels, one.value))
-                for one in Decision
-            }
+            for one in {decision, Decision.SUPPORTED, Decision.REFUTED}:
+                counters = (self.claims, self.weighted_claims)
+                self._series[(one, *labels)] = tuple(
+                    counter.labels(*labels, one.value) for counter in counters
+                )
+            found = self._series[(decision, *labels)]
         return found
 
     def version_of(self, tags: Mapping[str, str]) -> str:
