@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import tomllib
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,17 +12,16 @@ from typing import Any
 
 import pytest
 from prometheus_client.metrics import MetricWrapperBase
+from tools.settings import settings_of
 
 from groundwatch.gateway.refusals import STATUS
-from groundwatch.models.settings import ChatSettings
 from groundwatch.runtime.security.same_origin import STATUS as FOREIGN
-from groundwatch.runtime.settings import Settings, StageSettings
-from groundwatch.runtime.settings.login import OidcSettings
+from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.telemetry.metrics import Metrics
-from groundwatch.section import Section
 from groundwatch.topology import STREAMS
 from tests.support.command_tree import leaves
 from tests.support.documented import SHELL, Block, blocks, commands, misuse, ours
+from tools import settings
 
 OF_GRPC = {"deadline", "message_too_large", "streams"}
 ROOT = Path(__file__).parents[1]
@@ -48,32 +46,20 @@ def rows(page: str, *, starting: str) -> list[list[str]]:
     return found
 
 
-OPTIONAL = {ChatSettings | None: ChatSettings, OidcSettings | None: OidcSettings}
-
-
-def settings_of(kind: Any, above: str = "") -> Iterator[tuple[str, Any]]:
-    """Every key that can be set, with its default."""
-    for key, field in kind.model_fields.items():
-        of_any_stage = issubclass(kind, StageSettings) and key in StageSettings.model_fields
-        name = f"{'<stage>.' if of_any_stage else above}{key}"
-        inner = OPTIONAL.get(field.annotation, field.annotation)
-        if isinstance(inner, type) and issubclass(inner, Section):
-            yield from settings_of(inner, f"{name}.")
-        else:
-            yield name, None if field.is_required() else field.get_default(call_default_factory=True)
-
-
 def test_every_setting_is_told_with_its_default():
-    told = {}
-    for key, default, _ in rows("operations.md", starting="`"):
-        if re.fullmatch(r"`[a-z0-9_<>.]+`", key) and (key in ("`data_dir`", "`judges`") or "." in key):
-            told[key.strip("`")] = (
-                tomllib.loads(f"value = {default.strip('`')}")["value"] if default else None
-            )
-    known = {
-        name: list(value) if isinstance(value, tuple) else value for name, value in settings_of(Settings)
-    }
-    assert told == known
+    text = settings.PAGE.read_text("utf-8")
+    assert text == settings.page(text), "run `python -m tools.settings`"
+    assert f"| {settings.UNWRITTEN} |" not in text, "say what it means"
+
+
+def test_the_page_of_settings_follows_the_code():
+    text = settings.PAGE.read_text("utf-8")
+    other = re.sub(r"^\| `alarm.learn` .*\n", "", text, flags=re.M)
+    other = other.replace("| `alarm.margin` | `0.2` |", "| `alarm.margin` | `0.3` |")
+    other = other.replace("| `alarm.margin` |", "| `alarm.nonsense` | `1` | gone |\n| `alarm.margin` |")
+    mended = settings.page(other)
+    assert other != text
+    assert re.sub(r"(`alarm.learn` .*)\| \? \|", "", mended) == re.sub(r"(`alarm.learn` .*)\|.*\|", "", text)
 
 
 def test_every_metric_is_told_with_its_labels():

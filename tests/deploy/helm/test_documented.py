@@ -12,7 +12,7 @@ from typing import NamedTuple
 import yaml
 from tests.deploy.helm.charts import CASES, CHART, ROOT, Object, containers, helm, pods
 from tests.support.documented import Command, commands
-from tests.test_docs import settings_of
+from tools.settings import settings_of
 
 from groundwatch.runtime.settings import Settings
 from groundwatch.topology import STAGES

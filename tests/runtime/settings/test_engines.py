@@ -249,7 +249,7 @@ def test_the_documented_judges_are_the_papers(tmp_path: Path) -> None:
     judges = read(tmp_path, recipe).verification.by_protocol()
     own = {name: registry.get(name).verifier("triton") for name in judges}
     assert judges == own | {"tri-he": "similarity"}, "the paper's, where ours is calibrated"
-    told = (docs / "operations.md").read_text()
+    told = (docs / "settings.md").read_text()
     for name, word in (
         ("faithscore", "FaithScore"),
         ("tri-he", "Tri-HE"),
