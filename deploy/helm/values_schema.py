@@ -215,6 +215,7 @@ def values_schema() -> Schema:
                     "enabled": FLAG,
                     "replicas": whole(0, 10),
                     "users": listed(text(enum=list(SERVICES))),
+                    "nats": closed({"enabled": FLAG, "image": IMAGE}),
                     "image": IMAGE,
                     "resources": RESOURCES,
                     **INSIDE,

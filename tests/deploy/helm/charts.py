@@ -120,7 +120,7 @@ CASES: dict[str, tuple[tuple[str, ...], Object]] = {
             "image": {"registry": "registry.example", "digest": "sha256:" + "0" * 64},
             "imagePullSecrets": ["pull"],
             "priorityClassName": "high",
-            "toolbox": {"enabled": True},
+            "toolbox": {"enabled": True, "nats": {"enabled": True}},
             "outflow": {"enabled": True, "replicas": 2},
             "annotation": {"enabled": True, "replicas": 2},
             "settings": {**RECEIVERS, **STORED["settings"]},

@@ -315,3 +315,14 @@ def test_an_archive_in_an_object_store_is_reached_at_its_port_alone() -> None:
     inside = {**place, "options": {"endpoint_url": "http://minio.storage.svc:9000"}}
     told = ways(values | {"settings": {"archive": inside}, "networkPolicy": {"archiveEgress": own}})
     assert own[0] in told and "ipBlock" not in str(told)
+
+
+def test_the_program_of_nats_speaks_to_it_as_the_toolbox_does() -> None:
+    spec = named(rendered("everything"), "Deployment", "toolbox")["spec"]["template"]["spec"]
+    box = next(one for one in spec["containers"] if one["name"] == "nats")
+    told = {one["name"]: one["value"] for one in box["env"]}
+    assert told["NATS_URL"] == "tls://gw-groundwatch-nats.watch.svc:4222"
+    mounted = {mount["mountPath"] for mount in box["volumeMounts"]}
+    for name in ("NATS_NKEY", "NATS_CA"):
+        assert told[name].rpartition("/")[0] in mounted
+    assert "@sha256:" in box["image"]
