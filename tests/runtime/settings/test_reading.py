@@ -87,7 +87,10 @@ def test_variables_are_read_as_toml_or_as_text(name: str, text: str, found) -> N
             {"GROUNDWATCH_NATS__URLL": "x"},
             "setting 'nats.urll': no such setting; did you mean nats.url?",
         ),
-        ({"GROUNDWATCH_GATWAY__PORT": "1"}, "setting 'gatway': no such setting; did you mean gateway?"),
+        (
+            {"GROUNDWATCH_GATWAY__PORT": "1"},
+            "setting 'gatway.port': no such setting; did you mean gateway.port?",
+        ),
         ({"GROUNDWATCH_NONSENSE": "x"}, "setting 'nonsense': no such setting"),
         (
             {"GROUNDWATCH_GATEWAY__GRPC__REPLAYS": "2"},

@@ -221,10 +221,15 @@ def _no_such(key: Key) -> str:
     named = [leaf for leaf, _ in _leaves(beside) if (leaf[0], leaf[-1]) == (key[0], key[-1])]
     if len(named) == 1:
         return f"{NO_SUCH}; {dotted(named[0])} is one"
-    for part in key[:-1]:
-        beside = beside.get(part) if isinstance(beside, dict) else None
-    near = difflib.get_close_matches(str(key[-1]), beside or (), n=1, cutoff=0.75)
-    return f"{NO_SUCH}; did you mean {dotted((*key[:-1], near[0]))}?" if near else NO_SUCH
+    for depth, part in enumerate(key):
+        if not isinstance(beside, dict):
+            break
+        if part not in beside:
+            near = difflib.get_close_matches(str(part), beside, n=1, cutoff=0.75)
+            meant = (*key[:depth], *near, *key[depth + 1 :])
+            return f"{NO_SUCH}; did you mean {dotted(meant)}?" if near else NO_SUCH
+        beside = beside[part]
+    return NO_SUCH
 
 
 def _leaves(values: Mapping[str, Any], above: Key = ()) -> Iterator[tuple[Key, Any]]:
