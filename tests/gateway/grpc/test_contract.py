@@ -413,9 +413,12 @@ async def test_an_image_is_stored_under_its_hash(opened, response, pictures):
     assert (await door.submit(said)).how == "recorded"
     [event] = await gateway.events()
     assert (await door.submit(response(images=list(event.images)))).how == "recorded"
-    found = await door.get(said["id"])
-    assert found is not None
-    assert found["images"] == list(event.images)
+    inside = response(images=[{"url": f"data:image/png;base64,{base64.b64encode(picture).decode()}"}])
+    assert (await door.submit(inside)).how == "recorded"
+    for name in (said["id"], inside["id"]):
+        found = await door.get(name)
+        assert found is not None
+        assert found["images"] == list(event.images)
 
 
 async def test_an_image_elsewhere_is_fetched(opened, response, pictures, image_server):

@@ -24,7 +24,6 @@ from opentelemetry.proto.collector.logs.v1 import logs_service_pb2 as logs
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2 as measured
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as traces
 
-from groundwatch.conversations.conversation import ImageUrl
 from groundwatch.counting import FIELD_BYTES, TooLong, count_fields
 from groundwatch.errors import InputError, SettingsError, TransientError, UsageError
 from groundwatch.events import ResponseRecorded, ResponseScored
@@ -41,7 +40,9 @@ from groundwatch.gateway.intake.intake import Ready
 from groundwatch.gateway.intake.submissions import (
     DIGEST,
     Attachment,
+    SentImage,
     Submission,
+    read_attachment,
     take_submission,
     wrong_image,
 )
@@ -142,7 +143,7 @@ def _image(image: pb.Image, index: int) -> Attachment:
         case "sha256" if DIGEST.match(image.sha256):
             return image.sha256
         case "url":
-            return ImageUrl(image.url)
+            return read_attachment(SentImage(url=image.url), index)
         case "sha256":
             raise wrong_image(index, "not the SHA-256 of an image in lower-case hex; send the image as data")
     raise wrong_image(index, "has neither sha256 nor data nor url")

@@ -65,7 +65,9 @@ def read_attachment(given: str | SentImage, index: int) -> Attachment:
         if given.base64 is not None and given.url is None:
             return Encoded(base64=given.base64)
         if given.url is not None and given.base64 is None:
-            return ImageUrl(given.url)
+            # As OpenAI's API has it, an address may hold the image itself.
+            inside = given.url[:5].lower() == "data:"
+            return read_attachment(given.url, index) if inside else ImageUrl(given.url)
         raise wrong_image(index, "has neither base64 nor url, or both")
     if DIGEST.match(given):
         return given
