@@ -558,7 +558,8 @@ class _Found:
             self._add(_message(value, role, self._budget))
         elif holds and kind not in _ITEMS and not (said and value.get("images")):
             # What a function was called with is in both.
-            both = [value["kwargs"], *value["args"]] if value.get("args") and value.get("kwargs") else None
+            given, named = value.get("args"), value.get("kwargs")
+            both = [named, *given] if given and named and isinstance(given, list) else None
             if depth < _DEEPEST:
                 self.collect(both or next(filter(None, holds), []), role, depth + 1)
         elif said:
@@ -586,7 +587,7 @@ def _message(value: dict[str, Any], role: str, budget: Budget) -> Message:
             # A message of the user always has something, so what it had was not written.
             read = msgspec.structs.replace(read, left_out=("genai_empty_parts",))
     else:
-        read = read_content(value.get("content", value.get("blocks")), role, budget)
+        read = read_content(value.get("content") or value.get("blocks"), role, budget)
     content = value.get("content")
     if role.lower() in _TOOLS and isinstance(content, str):
         shown = _Content(budget)
