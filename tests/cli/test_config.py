@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.endpoints import EndpointServer
 from typer.testing import CliRunner, Result
 
 from groundwatch.cli import app, main
@@ -23,14 +24,17 @@ def check(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
         if name.startswith("GROUNDWATCH_") or name == "OPENAI_API_KEY":
             monkeypatch.delenv(name)
 
-    def run(text: str | None, *arguments: str, command: str = "check", **variables: str) -> Result:
+    def run(
+        text: str | None, *arguments: str, command: str = "check", ask: bool = False, **variables: str
+    ) -> Result:
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
         file = tmp_path / "groundwatch.toml"
         if text is not None:
             file.write_text(text)
+        asked = ("--offline",) if command == "check" and not ask else ()
         return CliRunner().invoke(
-            app, ["admin", "config", command, *([str(file)] if text is not None else []), *arguments]
+            app, ["admin", "config", command, *([str(file)] if text is not None else []), *asked, *arguments]
         )
 
     return run
@@ -455,3 +459,44 @@ def test_prompts_of_ones_own_are_told(check, tmp_path):
     (tmp_path / "own" / "genception" / "describe.md").write_text("")
     (told,) = lines(check(text))
     assert told.endswith("describe.md is empty") and "setting 'prompts.folder'" in told
+
+
+JUDGE = LLM + LLM.replace("verification", "extraction")
+
+
+@pytest.mark.parametrize(
+    ("server", "told"),
+    [
+        (EndpointServer("vllm"), "sees images; gives log-probabilities; does not think first"),
+        (
+            EndpointServer("sglang", thinks=True),
+            "sees images; gives log-probabilities; thinks first: extra_body can turn that off",
+        ),
+        (
+            EndpointServer("ollama", sees=False, logprobs=False),
+            "does not see images (Error code: 400 - this model does not support image input); gives no "
+            "log-probabilities: words alone; does not think first",
+        ),
+        (
+            EndpointServer("openai", thinks=True),
+            "sees images; gives no log-probabilities: words alone; thinks first: extra_body can turn that "
+            "off; does not take max_tokens, temperature",
+        ),
+    ],
+    ids=lambda one: one.kind if isinstance(one, EndpointServer) else None,
+)
+def test_an_endpoint_is_asked_once_what_its_model_can(check, server, told):
+    with server:
+        result = check(JUDGE.format(url=server.base_url), ask=True)
+        asked = len([one for one in server.requests if "two colours" in str(one["messages"])])
+    for key in ("verification.llm", "extraction.llm"):
+        assert f"endpoint {key}: m {told}\n" in result.output, result.output
+    # One request for both, but for those that were refused.
+    assert asked == 1 or server.kind == "openai"
+
+
+def test_an_endpoint_that_cannot_be_asked_is_no_wrong_setting(check):
+    result = check(LLM.format(url="http://127.0.0.1:9/v1"), "--json", ask=True)
+    assert result.exit_code == 0
+    (found,) = json.loads(result.output)["endpoints"].values()
+    assert "cannot be reached" in found["fault"] and not found["sees"]

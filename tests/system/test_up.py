@@ -144,6 +144,8 @@ async def test_one_endpoint_reads_and_judges(tmp_path: Path, monkeypatch: pytest
             async with asyncio.timeout(60):
                 outcome = await anext(read_outcomes(system.bus, LIVE, follow=True))
     assert server.requests and {request["model"] for request in server.requests} == {"ok"}
+    assert outcome.judges["verification"].engine == "visual"
+    assert all(claim.probability is not None for claim in outcome.claims)
     decisions = {claim.text: claim.decision for claim in outcome.claims}
     assert decisions["There is a ball."] is Decision.SUPPORTED
     assert decisions["There is a dog."] is Decision.REFUTED
@@ -156,3 +158,13 @@ def test_a_judge_needs_an_address_and_a_model(tmp_path: Path, typed: str, missin
     done = CommandLine(tmp_path)("up", typed, "http://127.0.0.1:1/v1")
     assert done.returncode == 2
     assert missing in done.stderr
+
+
+def test_models_of_the_hub_need_the_hub(tmp_path: Path) -> None:
+    done = CommandLine(tmp_path, apart=True)(
+        "up", "--models", "small", HF_HUB_OFFLINE="1", HF_HOME=str(tmp_path)
+    )
+    assert done.returncode == 2
+    (wrong,) = [line for line in done.stderr.splitlines() if line.startswith("groundwatch: ")]
+    assert "Qwen/Qwen3-VL-2B-Instruct is not in the hub's cache here" in wrong
+    assert "about 7 GB, Apache-2.0" in done.stderr

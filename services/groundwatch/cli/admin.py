@@ -22,7 +22,7 @@ from groundwatch.runtime.settings import held_at_once
 from groundwatch.runtime.settings.reading import read
 from groundwatch.runtime.telemetry import logs
 from groundwatch.system.connecting import on_bus, run, with_archive
-from groundwatch.system.settings_check import ENGINES, named_engine
+from groundwatch.system.settings_check import ENGINES, ask_endpoints, named_engine
 from groundwatch.system.settings_check import check_settings as checked
 from groundwatch.system.up import named_models
 from groundwatch.terminal import Console, Table, lines
@@ -91,13 +91,20 @@ def models(folder: Path, *, models: str, as_json: bool = False) -> None:
         print_json(found)
         return
     for name, model in found.items():
-        say(f"{name:<16} {model.kind:<14} {model.checkpoint}")
+        say(f"{name:<16} {model.kind:<14} {model.told}")
 
 
 def check_settings(
-    file: Path | None = None, *, stage: list[str] | None = None, as_json: bool = False
+    file: Path | None = None,
+    *,
+    stage: list[str] | None = None,
+    offline: bool = False,
+    as_json: bool = False,
 ) -> None:
-    """Read the file and the environment as services do, and tell every problem: exit status 2 with any."""
+    """Read the file and the environment as services do, and tell every problem: exit status 2 with any.
+
+    Each model behind an endpoint is asked once whether it sees images, gives log-probabilities, and thinks.
+    """
     logs.configure(level="error")
     stages = tuple(stage or ENGINES)
     if unknown := [name for name in stages if name not in ENGINES]:
@@ -105,6 +112,8 @@ def check_settings(
     reading = read(file, os.environ)
     problems = reading.problems
     run(checked(reading.settings, os.environ, stages, problems))
+    ask = not (offline or problems.found)
+    abilities = run(ask_endpoints(reading.settings, stages)) if ask else {}
     engines = {name: named_engine(reading.settings, name) for name in stages}
     judges = reading.settings.verification.judges() if "verification" in stages else {}
     own = sorted({one.own for one in registry.own_prompts(reading.settings.prompts.folder).values()} - {""})
@@ -117,6 +126,7 @@ def check_settings(
                 "notes": [concealed(note) for note in problems.notes],
                 "engines": engines,
                 "judges": judges,
+                "endpoints": {key: msgspec.to_builtins(one) for key, one in abilities.items()},
                 "own_prompts": own,
             }
         )
@@ -125,6 +135,8 @@ def check_settings(
         say("engines: " + ", ".join(f"{name} {engine}" for name, engine in engines.items()))
         if judges:
             say("judges: " + ", ".join(f"{name} {engine}" for name, engine in judges.items()))
+        for key, one in abilities.items():
+            say(f"endpoint {key}: {one.model} {concealed(one.told)}")
         if own:
             say(f"prompts: own: {', '.join(own)}")
         for note in problems.notes:

@@ -112,6 +112,9 @@ async def _up(settings: Settings, models: Mapping[str, ServedModel]) -> None:
     async with contextlib.AsyncExitStack() as stack:
         with contextlib.ExitStack() as starting:
             on_progress = None
+            for name, model in models.items():
+                if model.licence:
+                    say(f"  {name:<14} {model.told}", err=True)
             if models:
                 words = f"starting Triton with {', '.join(models)};"
                 on_progress = starting.enter_context(loading_shown(Console(stderr=True), words))

@@ -72,7 +72,8 @@ class LlmEngine:
 
     def judge(self, protocol: EvaluationProtocol) -> Judge:
         prompt = protocol.prompt_digest(self.stage)
-        return Judge(engine="llm", model=self._chat.model, prompt=prompt, version=self.version)
+        version = f"{self.version}{self._chat.variant}"
+        return Judge(engine="llm", model=self._chat.model, prompt=prompt, version=version)
 
     async def close(self) -> None:
         await self._chat.close()

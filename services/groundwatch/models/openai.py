@@ -13,6 +13,9 @@ A judge that says only "yes" hides how sure it is. Servers that tell the log-pro
 tokens let the two answers be weighed: P(yes) is what falls to yes of what falls to yes and no together. The
 others are asked for a word, which a schema constrains.
 
+Servers differ in the parameters that they take. Those that one names as unsupported are left out from then
+on, and what a judge by yes and no must be asked is learnt from its first answer.
+
 Images come as base64 in the reply. One that is told by its address is not fetched: a reply does not choose
 what we read.
 """
@@ -24,6 +27,7 @@ import json
 import math
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, TypeAlias, TypeVar
@@ -36,10 +40,12 @@ from groundwatch.addresses import shown_address, shown_variable
 from groundwatch.errors import RateLimited, TransientError, Unscorable
 from groundwatch.events import Usage
 from groundwatch.image_files import media_type
+from groundwatch.keys import digest
 from groundwatch.models.asking import CALL_HEADERS, CallKind, Calls, Fault, RetryPolicy, retry_after
 from groundwatch.models.replies import Generated, Image, Text, encodable, last_valid
 from groundwatch.models.settings import ChatSettings, OnCall
 from groundwatch.protocols.prompts import Form, Step, read_reply
+from groundwatch.reading.document import read_document
 
 T = TypeVar("T")
 
@@ -48,15 +54,17 @@ _DETAIL = 300
 _OURS = ("model", "response_format", "temperature", "seed", "max_tokens", "max_completion_tokens")
 _FILTERED = ("content_filter", "content_policy_violation")
 _CUT_OFF = ("length", "max_tokens")
-_PLACES = 8
-"""Tokens of an answer whose alternatives are kept: who asks for them looks at its first word."""
+_UNSUPPORTED = ("unsupported_parameter", "unsupported_value")
+_DISPENSABLE = ("temperature", "seed", "max_tokens")
+"""Parameters that are done without, or by another name, where a server says that it does not support them."""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """What the model said. `refusal` says why it would not; `cut_off` that it ran out of tokens.
 
-    `tokens` are the likeliest tokens of each place in the answer with their log-probabilities, where they
-    were asked for and given.
+    `tokens` are the likeliest tokens of each place with their log-probabilities, first the one that was
+    taken, where they were asked for and given; on some servers with those of what was thought before the
+    answer. `thought`: it thought apart from the text.
     """
 
     text: str = ""
@@ -64,11 +72,28 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     cut_off: bool = False
     usage: Usage = Usage()
     tokens: tuple[tuple[tuple[str, float], ...], ...] = ()
+    thought: bool = False
+
+    def places(self, at: int) -> Sequence[Sequence[tuple[str, float]]]:
+        """Those of `tokens` from the character `at` of the text on; none where that cannot be told."""
+        written = "".join(place[0][0] for place in self.tokens)
+        begins = written.rfind(self.text) if self.text else -1
+        if begins < 0:
+            # Tokens as a tokenizer has them, such as "ĠYes": the beginning is where they begin.
+            return () if at or self.thought else self.tokens
+        end = 0
+        for number, place in enumerate(self.tokens):
+            end += len(place[0][0])
+            if end > begins + at:
+                return self.tokens[number:]
+        return ()
 
 
 class _Message(msgspec.Struct):
     content: str | None = None
     refusal: str | None = None
+    reasoning: Any = None
+    reasoning_content: Any = None
 
 
 class _Choice(msgspec.Struct):
@@ -95,6 +120,7 @@ class Tokens(msgspec.Struct):
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    completion_tokens_details: Any = None
     input_tokens: int | None = None
     output_tokens: int | None = None
 
@@ -137,11 +163,18 @@ def read_answer(body: bytes, settings: ChatSettings) -> Answer:
         cut_off=choice.finish_reason in _CUT_OFF,
         usage=usage,
         tokens=_tokens(choice.logprobs),
+        thought=bool(choice.message.reasoning or choice.message.reasoning_content or _hidden(read.usage)),
     )
 
 
+def _hidden(tokens: Tokens | None) -> bool:
+    """Whether tokens were spent on thoughts that are not told."""
+    details = tokens.completion_tokens_details if tokens else None
+    return bool(isinstance(details, dict) and details.get("reasoning_tokens"))
+
+
 def _tokens(logprobs: Any) -> tuple[tuple[tuple[str, float], ...], ...]:
-    """The alternatives at each of the first places; nothing where servers write something else there.
+    """The alternatives at each place; nothing where servers write something else there.
 
     The token that was taken is not always among its own alternatives.
     """
@@ -151,7 +184,7 @@ def _tokens(logprobs: Any) -> tuple[tuple[tuple[str, float], ...], ...]:
         return ()
     return tuple(
         tuple({one.token: one.logprob for one in (place, *(place.top_logprobs or ()))}.items())
-        for place in (read.content or ())[:_PLACES]
+        for place in read.content or ()
     )
 
 
@@ -178,7 +211,8 @@ def _of_status(error: openai.APIStatusError, *, key: str, whom: str) -> Fault:
     status = error.status_code
     detail = _hide(encodable(error.message[:_DETAIL]), key)
     message = f"{whom} answered {status}: {detail}"
-    if status in (400, 413, 415, 422):
+    # OpenAI forbids log-probabilities of some models, as if the key were wrong.
+    if status in (400, 413, 415, 422) or (status == 403 and "logprobs" in detail):
         return _of_rejection(error, detail=detail, message=message)
     wait = retry_after(dict(error.response.headers))
     if status == 429 and error.code != "insufficient_quota":
@@ -234,10 +268,18 @@ class Endpoint:
         self._whom = f"model '{settings.model}' at {shown_address(settings.base_url)}{key}"
         slots = asyncio.Semaphore(settings.concurrency)
         self._calls = Calls(settings.model, settings, slots=slots, on_call=on_call)
+        self.unsupported: set[str] = set()
+        """Parameters that the server has said it does not support."""
 
     @property
     def model(self) -> str:
         return self.settings.model
+
+    @property
+    def variant(self) -> str:
+        """What is behind the version of a judge that is asked with `extra_body`: it may answer otherwise."""
+        body = self.settings.extra_body
+        return f"-{digest(json.dumps(body, sort_keys=True))[:8]}" if body else ""
 
     async def close(self) -> None:
         await self._client.close()
@@ -277,19 +319,40 @@ class Endpoint:
         `path` is below the endpoint's address; `read` raises `ValueError` for what is not `what`, such as
         "image".
         """
-        sent = {name: value for name, value in body.items() if value != "" and name not in self.settings.omit}
 
         async def request() -> T | Fault:
-            try:
-                async with asyncio.timeout(self.settings.timeout):
-                    response = await self._client.post(
-                        path, cast_to=httpx.Response, body=sent, options={"headers": {**CALL_HEADERS.get()}}
-                    )
-                return read(response.content)
-            except (TimeoutError, openai.APIError, ValueError) as error:
-                return fault_of(error, key=self._key, whom=self._whom, wanted=what)
+            while True:
+                sent = self._sent(body)
+                try:
+                    async with asyncio.timeout(self.settings.timeout):
+                        response = await self._client.post(
+                            path,
+                            cast_to=httpx.Response,
+                            body=sent,
+                            options={"headers": {**CALL_HEADERS.get()}},
+                        )
+                    return read(response.content)
+                except (TimeoutError, openai.APIError, ValueError) as error:
+                    if not self._does_without(error, sent):
+                        return fault_of(error, key=self._key, whom=self._whom, wanted=what)
 
         return await self._calls.persist(request, policy or RetryPolicy(self.settings))
+
+    def _sent(self, body: Mapping[str, object]) -> dict[str, object]:
+        """The parameters as this server takes them, with the settings' own over ours."""
+        left_out = {*self.settings.omit, *self.unsupported}
+        sent = {name: value for name, value in body.items() if value != "" and name not in left_out}
+        if "max_tokens" in self.unsupported and "max_tokens" in body:
+            sent["max_completion_tokens"] = body["max_tokens"]
+        return sent | self.settings.extra_body
+
+    def _does_without(self, error: Exception, sent: Mapping[str, object]) -> bool:
+        """Whether the server said that it does not support what can be left out, and was sent it."""
+        named = error.param if isinstance(error, openai.APIError) and error.code in _UNSUPPORTED else None
+        if named not in _DISPENSABLE or named not in sent or named in self.settings.extra_body:
+            return False
+        self.unsupported.add(named)
+        return True
 
     def _checked(self, check: Callable[[], T], seconds: float, usage: Usage) -> T:
         """What `check` makes of a reply, recorded by what becomes of it. Raises `Unscorable` as it does."""
@@ -314,6 +377,11 @@ LEAST_MASS = 0.1
 
 ANSWER_TOKENS = 8
 
+FEW_LOGPROBS = 5
+"""As many alternatives every server tells that tells any."""
+
+_TOO_MANY = re.compile(r"greater|maximum|max allowed|exceed|above|<=|at most|between")
+_LONGEST_THOUGHT = 1_000_000
 _SHOWN_AGAIN = 8_000
 _AROUND = re.compile(r"^[\W_Ġ]+|[\W_]+$")
 _ALONE = re.compile(r"\W{0,20}(yes|no)\W{0,20}", re.IGNORECASE)
@@ -321,6 +389,21 @@ _ALONE = re.compile(r"\W{0,20}(yes|no)\W{0,20}", re.IGNORECASE)
 
 class _Word(Form, frozen=True):
     answer: Literal["yes", "no"]
+
+
+_WORD_STEP = Step(name="yes_no", system="", user="", form=_Word)
+
+
+class _NumberedWord(Form, frozen=True):
+    index: int
+    answer: Literal["yes", "no"]
+
+
+class _Words(Form, frozen=True):
+    answers: tuple[_NumberedWord, ...]
+
+
+_AT_INDEX = re.compile(r'"index"\s{0,9}:\s{0,9}(\d{1,9})\s{0,9},\s{0,9}"answer"\s{0,9}:\s{0,9}"(yes|no)"')
 
 
 class TextModel(Endpoint):
@@ -391,47 +474,101 @@ class YesNo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class YesNoModel(ChatModel):
-    """A model that answers yes or no."""
+    """A model that answers yes or no, each question in one request.
+
+    What its server takes is learnt from the first question, which goes alone and may take more: how many
+    log-probabilities (`top`; 0: it is asked for a JSON object in place of a word), and whether the model
+    thinks (`thinks`): one that does not gets no more tokens than a word needs.
+    """
 
     def __init__(
         self, settings: ChatSettings, *, top_logprobs: int = 10, on_call: OnCall | None = None
     ) -> None:
         """`top_logprobs` is how many alternatives are asked for; 0 asks for the word alone."""
         super().__init__(settings, on_call=on_call)
-        self._top = 0 if {"logprobs", "top_logprobs"} & set(settings.omit) else top_logprobs
+        self.top = 0 if {"logprobs", "top_logprobs"} & set(settings.omit) else top_logprobs
+        self.thinks = False
+        self._first: asyncio.Event | None = None
 
     async def ask(self, system: str, user: str, images: Sequence[Image] = ()) -> YesNo:
-        usage = Usage()
-        if self._top:
-            try:
-                answer, seconds = await self._weigh(system, user, images)
-            except Unscorable as error:
-                if "logprob" not in error.detail.lower():
-                    raise
-                # The server knows no such parameter: nobody need ask it again.
-                self._top = 0
-            else:
-                usage = answer.usage
-                try:
-                    return self._checked(lambda: _yes_or_no(answer), seconds, usage)
-                except Unscorable as error:
-                    if error.reason != CallKind.UNPARSABLE_REPLY:
-                        raise
-        return await self._constrained(system, user, images, usage)
+        if self._first is not None:
+            await self._first.wait()
+            return await self._ask(system, user, images)
+        self._first = asyncio.Event()
+        try:
+            return await self._ask(system, user, images)
+        finally:
+            self._first.set()
 
-    async def _weigh(self, system: str, user: str, images: Sequence[Image]) -> tuple[Answer, float]:
-        form: dict[str, object] = {"logprobs": True, "top_logprobs": self._top}
-        if self.settings.token_limit == "max_tokens":
-            form["max_tokens"] = min(ANSWER_TOKENS, self.settings.max_tokens)
+    async def _ask(self, system: str, user: str, images: Sequence[Image]) -> YesNo:
+        usage = Usage()
+        while True:
+            way = top, thinks = self.top, self.thinks
+            answer = Answer()
+            try:
+                answer, seconds = await self._put(system, user, images, top, thinks)
+                read = partial(_yes_or_no, answer) if top else partial(_yes_or_no_formed, answer)
+                said = self._checked(read, seconds, answer.usage)
+            except Unscorable as error:
+                usage += answer.usage
+                self._learn(error, answer, top)
+                if (self.top, self.thinks) == way:
+                    raise
+            else:
+                return msgspec.structs.replace(said, usage=usage + said.usage)
+
+    def _learn(self, error: Unscorable, answer: Answer, top: int) -> None:
+        """Change the way of asking where this answer tells that another is needed: each change comes once."""
+        detail = error.detail.lower()
+        if not top:
+            return
+        if "output limit" in detail or error.reason == CallKind.CUT_OFF:
+            self.thinks = True
+        elif "logprob" in detail:
+            fewer = FEW_LOGPROBS if _TOO_MANY.search(detail) else 0
+            self.top = min(self.top, fewer if fewer < top else 0)
+        elif error.reason == CallKind.UNPARSABLE_REPLY and not answer.tokens:
+            # Neither a word nor the probability of one.
+            self.top = 0
+
+    async def _put(
+        self, system: str, user: str, images: Sequence[Image], top: int, thinks: bool
+    ) -> tuple[Answer, float]:
+        if not top:
+            system = f'{system}\n\nGive the word as a JSON object: {{"answer": "yes"}} or {{"answer": "no"}}.'
+            step = Step(name="yes_no", system=system, user=user, form=_Word)
+            return await self._chat(self._messages(step, images), self._form(step))
+        form: dict[str, object] = {"logprobs": True, "top_logprobs": top}
+        if not thinks:
+            form[self.settings.token_limit] = min(ANSWER_TOKENS, self.settings.max_tokens)
         instructions: Message = {"role": "system", "content": encodable(system)}
         return await self._chat([instructions, user_message(user, images)], form)
 
-    async def _constrained(self, system: str, user: str, images: Sequence[Image], usage: Usage) -> YesNo:
-        form = f'{system}\n\nGive the word as a JSON object: {{"answer": "yes"}} or {{"answer": "no"}}.'
-        step = Step(name="yes_no", system=form, user=user, form=_Word)
-        completion = await self.complete(step, images)
-        said = read_reply(completion.reply, _Word)
-        return YesNo(yes=said.answer == "yes", usage=usage + completion.usage)
+    async def ask_all(
+        self, system: str, user: str, images: Sequence[Image], number: int
+    ) -> tuple[list[YesNo | Unscorable], Usage]:
+        """The answers to `number` statements in one request, in order, and what it used.
+
+        P(yes) is read off the place of each word in the JSON, where the server told log-probabilities.
+        """
+        step = Step(name="yes_no_all", system=system, user=user, form=_Words)
+        messages = self._messages(step, images)
+        usage = Usage()
+        while True:
+            top = self.top
+            form = self._form(step) | ({"logprobs": True, "top_logprobs": top} if top else {})
+            answer = Answer()
+            try:
+                answer, seconds = await self._chat(messages, form)
+                reply = self._checked(partial(_parsed, answer, step, None), seconds, answer.usage)
+            except Unscorable as error:
+                usage += answer.usage
+                if "logprob" in error.detail.lower():
+                    self._learn(error, answer, top)
+                if self.top == top:
+                    raise
+            else:
+                return _words(answer, read_reply(reply, _Words), number), usage + answer.usage
 
 
 def probability(places: Sequence[Sequence[tuple[str, float]]]) -> float | None:
@@ -476,17 +613,43 @@ def _parsed(answer: Answer, step: Step, check: Callable[[object], object] | None
 
 
 def _yes_or_no(answer: Answer) -> YesNo:
+    """By the first word of what was said when thinking was over."""
     if answer.refusal:
         raise Unscorable(CallKind.REFUSED, answer.refusal)
-    if (found := probability(answer.tokens)) is not None:
+    text = answer.text[:_LONGEST_THOUGHT]
+    document = read_document(text)
+    said = document.text.strip()
+    if answer.cut_off and (document.cut or not said):
+        raise Unscorable(CallKind.CUT_OFF, "before an answer came")
+    if not said and (document.left_out or answer.thought or not answer.tokens):
+        raise Unscorable(CallKind.EMPTY_REPLY)
+    at = document.text.find(said) if document.left_out else 0
+    places = answer.places(at)
+    if (found := probability(places)) is not None:
         return YesNo(yes=found >= 0.5, probability=found, usage=answer.usage)
-    if answer.tokens:
-        raise Unscorable(CallKind.UNPARSABLE_REPLY)
-    said = _said(answer)
-    alone = _ALONE.fullmatch(said.strip()) if len(said) < 60 else None
+    alone = _ALONE.fullmatch(said) if len(said) < 60 and not places else None
     if alone is None:
         raise Unscorable(CallKind.UNPARSABLE_REPLY)
     return YesNo(yes=alone[1].casefold() == "yes", usage=answer.usage)
+
+
+def _yes_or_no_formed(answer: Answer) -> YesNo:
+    said = read_reply(_parsed(answer, _WORD_STEP, None), _Word)
+    return YesNo(yes=said.answer == "yes", usage=answer.usage)
+
+
+def _words(answer: Answer, reply: _Words, number: int) -> list[YesNo | Unscorable]:
+    said = Counter(one.index for one in reply.answers)
+    places = {int(found[1]): found.start(2) for found in _AT_INDEX.finditer(answer.text)}
+    words = {one.index: one.answer == "yes" for one in reply.answers}
+    found: list[YesNo | Unscorable] = []
+    for index in range(1, number + 1):
+        if said[index] != 1:
+            found.append(Unscorable(CallKind.UNPARSABLE_REPLY, f"{said[index]} answers to statement {index}"))
+            continue
+        likely = probability(answer.places(places[index])[:1]) if answer.tokens and index in places else None
+        found.append(YesNo(yes=words[index] if likely is None else likely >= 0.5, probability=likely))
+    return found
 
 
 def _ask_again(answer: Answer, trouble: Unscorable) -> list[dict[str, object]]:

@@ -18,7 +18,13 @@ from groundwatch.errors import FileFormatError, UsageError
 from groundwatch.models.serving.parameters import checkpoint_digest
 
 TEMPLATES = Path(__file__).with_name("triton_models")
+PRESETS = Path(__file__).with_name("presets")
+"""Files of served models that can be named without their path: checkpoints on the hub, by their commits."""
+
 KINDS = ("lvlm", "verifier", "image_encoder", "text_encoder", "generator", "detector")
+
+HUB_TIMEOUT = 10.0
+"""Seconds until a hub that does not answer is taken for absent."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _PARAMETER = re.compile(r'^parameters \{ key: "(\w+)" value \{ string_value: "(.*)" \} \}\n?', re.MULTILINE)
@@ -27,12 +33,21 @@ _PARAMETER = re.compile(r'^parameters \{ key: "(\w+)" value \{ string_value: "(.
 class ServedModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A checkpoint under a name. `kind` is a template; `parameters` are its, in capitals or not.
 
-    `checkpoint` is a folder or a name on the Hugging Face hub.
+    `checkpoint` is a folder or a name on the Hugging Face hub. `memory` and `licence` are for who reads them.
     """
 
     kind: str
     checkpoint: str
     parameters: dict[str, str | int | float] = {}
+    memory: str = ""
+    licence: str = ""
+
+    @property
+    def told(self) -> str:
+        """What is served, in a line."""
+        revision = str(self.parameters.get("revision", ""))[:8]
+        where = f"{self.checkpoint} {revision}".rstrip()
+        return ", ".join(filter(None, (where, self.memory, self.licence)))
 
 
 def read_manifest(path: Path) -> dict[str, ServedModel]:
@@ -127,6 +142,32 @@ def missing_checkpoints(models: Mapping[str, ServedModel]) -> Sequence[str]:
         for one in models.values()
         if Path(one.checkpoint).is_absolute() and not Path(one.checkpoint).is_dir()
     ]
+
+
+def not_to_be_had(models: Mapping[str, ServedModel]) -> str:
+    """Why the first checkpoint that is neither in the hub's cache nor to be had from it cannot be served.
+
+    Empty where all can, and where the library for the hub is not installed.
+    """
+    try:
+        from huggingface_hub import HfApi, try_to_load_from_cache
+    except ImportError:
+        return ""
+    for name, one in models.items():
+        revision = str(one.parameters.get("revision", "")) or None
+        if Path(one.checkpoint).is_absolute() or isinstance(
+            try_to_load_from_cache(one.checkpoint, "config.json", revision=revision), str
+        ):
+            continue
+        try:
+            HfApi().model_info(one.checkpoint, revision=revision, timeout=HUB_TIMEOUT)
+        except Exception as error:
+            why = str(error).strip().partition("\n")[0][:200] or type(error).__name__
+            return (
+                f"model '{name}': {one.checkpoint} is not in the hub's cache here, and the hub does not give "
+                f"it ({why}): fetch it where the hub can be reached, and name its folder in a TOML file"
+            )
+    return ""
 
 
 def _kind_of(checkpoint: Path) -> str:

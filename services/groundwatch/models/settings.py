@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Callable
-from typing import Annotated, Literal, Self, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from groundwatch.events import Usage
 from groundwatch.section import AtLeastOne, Count, HttpAddress, Named, NotNegative, Positive, Section, wrong
@@ -35,7 +35,8 @@ class ChatSettings(AskingSettings):
 
     `api_key_env` names the environment variable with the key. Prices are US dollars for a million tokens.
     `structured` is how the server constrains replies; `token_limit` is its name for `max_tokens`; `omit`
-    lists request parameters that it refuses, such as temperature and seed.
+    lists request parameters that it refuses, such as temperature and seed, and `extra_body` has further ones,
+    which go over ours: `{chat_template_kwargs = {enable_thinking = false}}`, `{reasoning_effort = "none"}`.
     """
 
     base_url: HttpAddress
@@ -47,8 +48,16 @@ class ChatSettings(AskingSettings):
     max_tokens: AtLeastOne = 4096
     token_limit: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     omit: tuple[str, ...] = ()
+    extra_body: dict[str, Any] = Field(default_factory=dict)
     temperature: float = 0.0
     seed: int = 0
+
+    @field_validator("extra_body")
+    @classmethod
+    def _further(cls, body: dict[str, Any]) -> dict[str, Any]:
+        if ours := sorted({"model", "messages", "stream", "response_format"} & body.keys()):
+            raise ValueError(f"must not have {ours[0]}, which is set here for each request")
+        return body
 
 
 def _place(url: str) -> str:

@@ -1,12 +1,15 @@
 """Whether the files, addresses, keys and engines that settings name are there and can be used."""
 
+from __future__ import annotations
+
+import asyncio
 import ipaddress
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from groundwatch.addresses import shown_address, shown_variable
@@ -24,6 +27,9 @@ from groundwatch.runtime.settings.judges import ASKING, CASCADE, EngineSettings
 from groundwatch.runtime.settings.login import is_loopback
 from groundwatch.runtime.settings.reading import Problems, with_judge, with_second_judge
 from groundwatch.verification import engines as verification
+
+if TYPE_CHECKING:
+    from groundwatch.models.trial import Ability
 
 ENGINES: dict[str, tuple[str, Callable[[Settings], Any]]] = {
     "extraction": (extraction.DEFAULT, lambda all_: extraction.build(all_.extraction)),
@@ -83,6 +89,20 @@ async def check_settings(
         )
     _check_held(settings, problems)
     await _check_engines(settings, stages, problems)
+
+
+async def ask_endpoints(settings: Settings, stages: tuple[str, ...]) -> dict[str, Ability]:
+    """What the models behind endpoints can, by their settings' keys: each is asked once, none for images."""
+    from groundwatch.models.trial import try_out
+
+    found = [
+        (key, chat)
+        for key, chat in _endpoints(settings, stages, Problems())
+        if not key.startswith("generation.")
+    ]
+    chats = list({chat.model_dump_json(): chat for _, chat in found}.values())
+    abilities = await asyncio.gather(*map(try_out, chats))
+    return {key: abilities[chats.index(chat)] for key, chat in found}
 
 
 def _check_access(gateway: GatewaySettings, environment: Mapping[str, str], problems: Problems) -> None:

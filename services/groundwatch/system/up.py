@@ -17,7 +17,14 @@ from groundwatch.archive.images import archived_images
 from groundwatch.archive.place import FOLDER, SWITCHED_OFF, placed
 from groundwatch.erasure.retention import RetentionService
 from groundwatch.errors import GroundwatchError, UsageError, told_to_user
-from groundwatch.models.repository import ServedModel, found_in, missing_checkpoints, read_manifest
+from groundwatch.models.repository import (
+    PRESETS,
+    ServedModel,
+    found_in,
+    missing_checkpoints,
+    not_to_be_had,
+    read_manifest,
+)
 from groundwatch.protocols import registry
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.provisioning import provision, reserved_bytes
@@ -238,10 +245,16 @@ def named_models(name: str) -> dict[str, ServedModel]:
     """What a user names; nothing for an empty name. Raises `UsageError`."""
     if not name:
         return {}
-    place = MINIATURE if name == "miniature" else Path(name)
+    preset = PRESETS / f"{name}.toml"
+    place = (
+        MINIATURE if name == "miniature" else preset if name.isalnum() and preset.is_file() else Path(name)
+    )
     models = found_in(place) if place.is_dir() else read_manifest(place) if place.exists() else {}
     if not models:
-        raise UsageError(f"no models at {place}: name a TOML file, a folder of checkpoints, or miniature")
+        known = ", ".join(sorted(path.stem for path in PRESETS.glob("*.toml")))
+        raise UsageError(
+            f"no models at {place}: name a TOML file, a folder of checkpoints, miniature, or one of {known}"
+        )
     if absent := missing_checkpoints(models):
         raise UsageError(f"{place}: there is no checkpoint {absent[0]}")
     return models
@@ -255,6 +268,8 @@ async def serving(
     if not models:
         yield settings, None
         return
+    if why := await asyncio.to_thread(not_to_be_had, models):
+        raise UsageError(why)
     server = TritonServer(folder / "triton", models)
     await server.start(on_progress=on_progress)
     guard = SupervisedTask("triton-guard", server.look_after)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import re
 import sys
 
 import httpx
@@ -12,7 +13,7 @@ import pytest
 from tests.support import fakes
 
 from groundwatch.errors import MissingExtraError, UsageError
-from groundwatch.models.repository import ServedModel
+from groundwatch.models.repository import ServedModel, write_repository
 from groundwatch.runtime.local.triton_server import TritonServer, find_distribution
 from groundwatch.runtime.settings import CaptioningSettings, Settings, StageSettings
 from groundwatch.runtime.settings.judges import EngineSettings
@@ -123,3 +124,22 @@ def test_models_that_are_not_there(tmp_path):
     (tmp_path / "served.toml").write_text('[a]\nkind = "lvlm"\ncheckpoint = "./absent"\n')
     with pytest.raises(UsageError, match="no checkpoint"):
         named_models(str(tmp_path / "served.toml"))
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds"),
+    [
+        ("small", {"verifier", "detector"}),
+        ("recommended", {"verifier", "detector"}),
+        ("papers", {"lvlm", "verifier", "image_encoder", "text_encoder"}),
+    ],
+)
+def test_presets_name_checkpoints_by_hub_and_commit(tmp_path, monkeypatch, name, kinds):
+    monkeypatch.chdir(tmp_path)
+    models = named_models(name)
+    assert {one.kind for one in models.values()} == kinds
+    for one in models.values():
+        assert re.fullmatch(r"[\w.-]+/[\w.-]+", one.checkpoint) and one.memory and one.licence
+        assert re.fullmatch(r"[0-9a-f]{40}", str(one.parameters["revision"]))
+    write_repository(tmp_path, models)
+    assert all((tmp_path / served / "config.pbtxt").is_file() for served in models)

@@ -280,11 +280,12 @@ class VisualSettings(Section):
     """How the verification engines that look at images decide: supported from `threshold` of P(yes) up.
 
     `top_logprobs` is how many alternatives of a word the engine `visual` asks its endpoint for; 0 asks for
-    the word alone.
+    the word alone. `together`: it asks about all facts of an answer in one request.
     """
 
     threshold: Annotated[float, Field(gt=0, lt=1)] = 0.5
     top_logprobs: Annotated[int, Field(ge=0, le=20)] = 10
+    together: bool = False
 
 
 class PromptsSettings(Section):

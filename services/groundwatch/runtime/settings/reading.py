@@ -21,6 +21,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource
 
 from groundwatch import toml
 from groundwatch.errors import SettingsError, UsageError
+from groundwatch.protocols import registry
 from groundwatch.runtime.settings import STAGES, Settings
 from groundwatch.runtime.settings.judges import JUDGE, second_engines, second_protocols
 from groundwatch.section import NO_SUCH, Key, dotted, explained
@@ -290,9 +291,19 @@ def with_judge(settings: Settings, name: str) -> Settings:
 
 
 def with_endpoint(settings: Settings, url: str, model: str) -> Settings:
-    """The settings with one model of an OpenAI-compatible endpoint that reads answers, looks, and matches."""
-    asked = {"engine": "llm", "llm": {"base_url": url, "model": model}}
-    return _with_tables(settings, dict.fromkeys(("extraction", "verification", "matching"), asked), "")
+    """The settings with one model of an OpenAI-compatible endpoint that reads answers, looks, and matches.
+
+    It looks by P(yes) of each fact where a protocol takes that, and else as an LLM.
+    """
+    llm = {"base_url": url, "model": model}
+    asked = {"engine": "llm", "llm": llm}
+    protocols = {
+        name: asked
+        for name in registry.names()
+        if registry.get(name).why_not("visual") and not registry.get(name).why_not("llm")
+    }
+    looking = {"engine": "visual", "llm": llm, "protocols": protocols}
+    return _with_tables(settings, {"extraction": asked, "matching": asked, "verification": looking}, "")
 
 
 def with_second_judge(settings: Settings) -> tuple[Settings, tuple[str, ...]]:

@@ -72,7 +72,9 @@ def _made(
 
             chat = llm_of("verification", "visual", settings.llm)
             model = YesNoModel(chat, top_logprobs=visual.top_logprobs, on_call=on_call)
-            return VisualVerificationEngine(model, upright_images(load_image), threshold=visual.threshold)
+            return VisualVerificationEngine(
+                model, upright_images(load_image), threshold=visual.threshold, together=visual.together
+            )
         case "triton":
             from groundwatch.models.triton import TritonModels
             from groundwatch.verification.engines.looking import TritonVerificationEngine

@@ -112,19 +112,26 @@ class VisualVerificationEngine(LookingEngine):
 
     Visual entailment as FaithScore asks it (section 3.4): a statement is supported when P(yes) is `threshold`
     or more. An endpoint without log-probabilities gives words, which stand for verdicts at the threshold 0.5
-    alone; at any other it cannot judge (no_logprobs). All statements are asked at once; one that could not be
-    judged among others is undecided. What is judged is data: it is fenced, and only yes or no can come back.
+    alone; at any other it cannot judge (no_logprobs). One statement is asked first and then the others at
+    once, so that the server has read the image when they come; one that could not be judged among others is
+    undecided. `together`: all are asked in one request, which is cheaper, and lets one answer sway the next.
+    What is judged is data: it is fenced, and only yes or no can come back.
     """
 
-    def __init__(self, model: YesNoModel, load_image: LoadImage, *, threshold: float = EVEN) -> None:
+    version = "3"
+
+    def __init__(
+        self, model: YesNoModel, load_image: LoadImage, *, threshold: float = EVEN, together: bool = False
+    ) -> None:
         super().__init__(load_image)
         self._model = model
         self.at_once = model.settings.concurrency
         self._threshold = threshold
-        self._prompt = prompts.load(PACKAGE, "visual")
+        self._together = together
+        self._prompt = prompts.load(PACKAGE, "visual_all" if together else "visual")
 
     def judge(self, protocol: EvaluationProtocol) -> Judge:
-        version = f"{self.version}-{self._threshold:g}"
+        version = f"{self.version}-{self._threshold:g}{self._model.variant}"
         prompt = prompts.marked(self._prompt.digest, [self._prompt])
         return Judge(engine="visual", model=self._model.model, prompt=prompt, version=version)
 
@@ -134,21 +141,27 @@ class VisualVerificationEngine(LookingEngine):
     async def _decide(
         self, event: ClaimsExtracted, images: Sequence[Image], protocol: EvaluationProtocol
     ) -> Verification:
-        async def ask(claim: Claim) -> YesNo:
-            question = self._prompt.fill(statement=protocol.statement(event.response, claim))
-            return await self._model.ask(self._prompt.system, question, images)
+        statements = [protocol.statement(event.response, claim) for claim in event.claims]
+        if self._together:
+            question = self._prompt.fill(statements=prompts.numbered(enumerate(statements, 1)))
+            said, usage = await self._model.ask_all(self._prompt.system, question, images, len(statements))
+            return verification([self._read(one) for one in said], usage)
 
-        verdicts: list[Verdict | Unscorable] = []
+        async def ask(statement: str) -> YesNo:
+            return await self._model.ask(self._prompt.system, self._prompt.fill(statement=statement), images)
+
         usage = Usage()
-        for one in await each(ask, event.claims):
-            if isinstance(one, Unscorable):
-                verdicts.append(one)
-            elif isinstance(one, GroundwatchError):
-                raise one
-            else:
-                verdicts.append(self._verdict(one))
-                usage += one.usage
+        verdicts: list[Verdict | Unscorable] = []
+        for some in (statements[:1], statements[1:]):
+            for one in await each(ask, some):
+                if isinstance(one, GroundwatchError) and not isinstance(one, Unscorable):
+                    raise one
+                verdicts.append(self._read(one))
+                usage += Usage() if isinstance(one, Unscorable) else one.usage
         return verification(verdicts, usage)
+
+    def _read(self, said: YesNo | Unscorable) -> Verdict | Unscorable:
+        return said if isinstance(said, Unscorable) else self._verdict(said)
 
     def _verdict(self, said: YesNo) -> Verdict | Unscorable:
         if said.probability is not None:
