@@ -42,7 +42,7 @@ TREE = {
         )
     ),
     *(f"dataset {name}" for name in ("pope", "vlm2", "valor", "tri-he")),
-    *(f"admin {name}" for name in ("provision", "auth", "erase", "retention", "models")),
+    *(f"admin {name}" for name in ("provision", "auth", "erase", "retention", "models", "cost")),
     *(f"admin budget {name}" for name in ("list", "set", "remove")),
     *("admin dead list", "admin dead retry", "admin config check", "admin config show"),
     "admin archive status",

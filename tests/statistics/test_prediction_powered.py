@@ -19,6 +19,7 @@ from groundwatch.statistics.prediction_powered import (
     _score_interval,
     corrected_difference,
     corrected_rate,
+    expected_reach,
 )
 from groundwatch.statistics.sampling import WeightedSums, weighted_rate
 
@@ -287,3 +288,31 @@ def test_intervals_hold_the_truth_as_often_as_they_say(
     # Three standard deviations of a share of 400 that is 0.95.
     assert 0.917 <= held / 400 <= 0.983
     assert widths / alone <= narrower
+
+
+@pytest.mark.parametrize(("wrong", "narrower"), [(0.12, 0.60), (0.02, 0.87)])
+def test_the_expected_interval_is_that_of_the_papers(wrong: float, narrower: float) -> None:
+    """A judge that is right in 95 % of facts, of very many answers: docs/second-opinions.md."""
+    known = {"facts": 5.0, "wrong": wrong, "alike": 0.0}
+    powered = expected_reach(1e9, 500, right=0.95, **known)
+    assert powered / expected_reach(1e9, 500, right=0.5, **known) == pytest.approx(narrower, abs=0.005)
+    assert expected_reach(1000, 1000, right=0.95, **known) == pytest.approx(
+        expected_reach(1000, 1000, right=0.5, **known)
+    ), "with an opinion of each answer the first judge tells nothing"
+
+
+@pytest.mark.parametrize("share", [0.05, 0.2])
+def test_the_interval_is_as_wide_as_expected(share: float) -> None:
+    random, found = Random(5), []
+    for _ in range(20):
+        population = []
+        for _ in range(3000):
+            truth = [random.random() < 0.12 for _ in range(6)]
+            judged = sum(one if random.random() < 0.95 else not one for one in truth)
+            population.append((sum(truth), judged, 6))
+        one = sampled(random, population, share)
+        corrected = corrected_rate(one.population, one.labelled)
+        assert corrected is not None
+        found.append(width(corrected.interval) / 2)
+    expected = expected_reach(3000, 3000 * share, facts=6, wrong=0.12, right=0.95, alike=0.0)
+    assert sum(found) / len(found) == pytest.approx(expected, rel=0.12)

@@ -10,16 +10,17 @@ import typer
 from groundwatch.addresses import concealed, without_secrets
 from groundwatch.archive.place import SWITCHED_OFF
 from groundwatch.cli.messages import complain, print_json, say
-from groundwatch.cli.options import OnServer
+from groundwatch.cli.options import Configured, OnServer
 from groundwatch.errors import SettingsError, UsageError
 from groundwatch.gateway import budgets
 from groundwatch.gateway.budgets import Budget, BudgetUse
+from groundwatch.judging.cost import SHARES, engine_in_use, price, watching
 from groundwatch.models.repository import write_repository
 from groundwatch.protocols import registry
 from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.security.users import SECRETS_FILE, SERVER_FILE, VALUES_FILE, write_auth
 from groundwatch.runtime.settings import held_at_once
-from groundwatch.runtime.settings.reading import read
+from groundwatch.runtime.settings.reading import read, with_second_judge
 from groundwatch.runtime.telemetry import logs
 from groundwatch.system.connecting import on_bus, run, with_archive
 from groundwatch.system.settings_check import ENGINES, ask_endpoints, named_engine
@@ -252,3 +253,60 @@ def _plain(one: BudgetUse) -> dict[str, object]:
 
 def _of(used: str, limit: float | None) -> str:
     return "–" if limit is None else f"{used} of {limit:,}"
+
+
+def cost(
+    settings: Configured,
+    *,
+    rate: float = 1.0,
+    facts: float = 12.0,
+    first: str = "",
+    second: str = "",
+    share: list[float] | None = None,
+    wrong: float = 0.12,
+    right: float = 0.95,
+    alike: float = 0.1,
+    as_json: bool = False,
+) -> None:
+    """What watching costs, by the share with a second opinion: GPUs, money, how well the rate is known."""
+    if any(not 0 <= one <= 1 for one in share or ()):
+        raise UsageError("--share: must be from 0 to 1")
+    judges, strong, llm = settings.verification, "", settings.verification.llm
+    if settings.second_opinion.judge:
+        strong_settings, _ = with_second_judge(settings)
+        section = strong_settings.verification.of(registry.get("faithscore"))
+        strong, llm = engine_in_use(strong_settings, section.engine), section.llm or llm
+    first = first or engine_in_use(settings, judges.of(registry.get("faithscore")).engine)
+    second = second or strong or "verifier-7b"
+    rows = watching(
+        price(first, facts, settings, judges.of(registry.get("faithscore")).llm or judges.llm),
+        price(second, facts, settings, llm),
+        share or SHARES,
+        rate=rate,
+        facts=facts,
+        wrong=wrong,
+        right=right,
+        alike=alike,
+    )
+    if as_json:
+        print_json({"first": first, "second": second, "rows": msgspec.to_builtins(rows)})
+        return
+    say(f"{rate:g} answers/s of {facts:g} facts: {first} judges all, {second} the share")
+    table = Table(box=None)
+    for heading in (
+        "share",
+        "GPU-s/answer",
+        "GPUs",
+        "of answering",
+        "$/day",
+        "opinions/day",
+        "rate ±",
+    ):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in rows:
+        known = "unknown" if row.points is None else f"{row.points:.2f} points"
+        table.add_row(
+            *(f"{row.share:.0%}", f"{row.seconds:.4f}", f"{row.gpus:.2f}", f"{row.of_answering:.0%}"),
+            *(f"{row.dollars:,.2f}", f"{row.opinions:,.0f}", known),
+        )
+    Console().print(table)

@@ -96,7 +96,10 @@ class DetectorSettings(Section):
 
 
 class TritonSettings(AskingSettings):
-    """Where Triton's gRPC is. `lvlm` to `detector` name the served models."""
+    """Where Triton's gRPC is. `lvlm` to `detector` name the served models.
+
+    `gpu_price` is what an hour of one of its GPUs costs, in US dollars.
+    """
 
     url: Annotated[str, AfterValidator(_place), Field(json_schema_extra={"pattern": "^[^/]+:[0-9]+$"})] = (
         "localhost:8001"
@@ -105,6 +108,7 @@ class TritonSettings(AskingSettings):
     tls_ca: str = ""
     concurrency: AtLeastOne = 32
     first_wait: Positive = 0.25
+    gpu_price: NotNegative = 0.0
     lvlm: Named = "lvlm"
     verifier: Named = "verifier"
     image_encoder: Named = "image_encoder"

@@ -114,6 +114,24 @@ def corrected_rate(population: WeightedSums, labelled: Sequence[Labelled]) -> Co
     )
 
 
+def expected_reach(
+    answers: float, opinions: float, *, facts: float, wrong: float, right: float, alike: float
+) -> float:
+    """How far either side of a corrected rate its 95 % interval is to reach, before anything is judged.
+
+    Of the answers with so many facts each, `opinions` are drawn alike. A share `wrong` of the facts does not
+    hold, and the first judge is right about a share `right` of them, whether they hold or not; two facts of
+    an answer are correlated by `alike`. With ρ, the correlation of the two judges, and σ², the variance of an
+    answer's rate, the variance is σ²/N·(1 + (1 - ρ²)·(N - n)/n): that of `corrected_rate` with the best λ.
+    """
+    judged = wrong * right + (1 - wrong) * (1 - right)
+    spread = wrong * (1 - wrong) * judged * (1 - judged)
+    correlation = (wrong * right - wrong * judged) ** 2 / spread if spread else 0.0
+    variance = wrong * (1 - wrong) * (1 + (facts - 1) * alike) / facts
+    doubt = (1 - correlation) * max(0.0, answers - opinions) / opinions
+    return student(max(1, round(opinions) - 2)) * math.sqrt(variance / answers * (1 + doubt))
+
+
 def corrected_difference(first: Sample, second: Sample) -> CorrectedDifference | None:
     """The second corrected rate less the first; None where either is.
 
