@@ -15,7 +15,7 @@ from groundwatch.models.serving.verifier import Verifier
 class TimedVerifier(Verifier):
     """Notes the seconds spent so far in preparing images and tokens, in prefixes, and in statements.
 
-    It waits for the device after each of them.
+    It waits for the device after each of them. One pass over prefixes and statements counts as statements.
     """
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
@@ -42,6 +42,10 @@ class TimedVerifier(Verifier):
     def _prefill(self, group: Any) -> Any:
         with self._noting("prefix"):
             return super()._prefill(group)
+
+    def _packed(self, group: Any) -> list[float]:
+        with self._noting("statements"):
+            return super()._packed(group)
 
     def _score_all(self, cache: Any, rows: Any) -> list[float]:
         with self._noting("statements"):

@@ -54,6 +54,8 @@ def compare(checkpoint: VisionLanguage, parameters: Parameters, facts: int, roun
     """One checkpoint's figures."""
     shared = Verifier(parameters, checkpoint=checkpoint)
     watched = TimedVerifier(parameters, checkpoint=checkpoint)
+    shared.warm_up(inquiry(random.Random(0), 1, checkpoint.model.config.vision_config.image_size).images[0])
+    watched.one_pass = shared.one_pass
     dice = random.Random(1)
     side = checkpoint.model.config.vision_config.image_size
     cases = [inquiry(dice, facts, side) for _ in range(rounds + 1)]
@@ -88,6 +90,7 @@ def compare(checkpoint: VisionLanguage, parameters: Parameters, facts: int, roun
         "shared_prefix_ms": round(median * 1000, 2),
         "speedup": round(statistics.median(alone) / median, 2),
         "facts_per_second": round(facts / median, 1),
+        "one_pass": shared.one_pass,
         "prepare_fraction": round(watched.prepare / spent, 3),
         "prefix_fraction": round(watched.prefix / spent, 3),
         "max_probability_difference": difference,

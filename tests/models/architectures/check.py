@@ -84,7 +84,8 @@ class Reference:
 
 def check(name: str, folder: Path) -> dict[str, Any]:
     """`differ` are answers that differ, `apart` by how much P(yes) does at most, in each way of asking;
-    `spread` by how much statements, and images, differ; `refused` why the checkpoint is no verifier.
+    `spread` by how much statements, and images, differ; `one_pass` whether all went in one, as `together` has
+    them, where `repeated` is by the cache; `refused` why the checkpoint is no verifier.
     """
     MAKERS[name](folder)
     reference = Reference(folder)
@@ -100,8 +101,10 @@ def check(name: str, folder: Path) -> dict[str, Any]:
         return found
     verifier.warm_up(picture(0))
     together, found["spread"] = _judged(reference, verifier)
+    found["one_pass"], verifier.one_pass = verifier.one_pass, False
+    repeated, _ = _judged(reference, verifier)
     narrow = Verifier(Parameters(model_id=str(folder), max_rows=3), checkpoint=checkpoint)
-    found["apart"] = {"together": together, "narrow": _judged(reference, narrow)[0]}
+    found["apart"] = {"together": together, "repeated": repeated, "narrow": _judged(reference, narrow)[0]}
     return found
 
 

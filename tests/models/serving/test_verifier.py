@@ -99,6 +99,53 @@ def test_the_prefix_is_read_once(verifier, checkpoint, monkeypatch):
     assert prefix[0] == 1 and rests[0] == len(STATEMENTS)
 
 
+@pytest.fixture(scope="module")
+def packed(folder, checkpoint) -> Verifier:
+    """One that has proved that all statements can go in one pass."""
+    found = Verifier(Parameters(model_id=str(folder)), checkpoint=checkpoint)
+    found.warm_up(picture(0))
+    assert found.one_pass
+    return found
+
+
+def test_one_pass_says_what_one_by_one_says(packed, folder, checkpoint):
+    inquiries = [
+        EntailmentRequest(images=(picture(1),), statements=STATEMENTS),
+        EntailmentRequest(images=(picture(2),), statements=STATEMENTS[:2]),
+        EntailmentRequest(images=(picture(1), picture(2)), statements=STATEMENTS[1:]),
+        EntailmentRequest(images=(picture(3),), statements=("yes",)),
+    ]
+    narrow = Verifier(Parameters(model_id=str(folder), max_rows=2), checkpoint=checkpoint)
+    narrow.one_pass = True
+    for verifier in (packed, narrow):
+        for inquiry, found in zip(inquiries, verifier.judge(inquiries), strict=True):
+            assert near(found, verifier.judge_one_by_one(inquiry))
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    statements=st.lists(
+        st.text(st.characters(codec="utf-8"), min_size=1, max_size=60).filter(str.strip),
+        min_size=1,
+        max_size=8,
+    )
+)
+def test_in_one_pass_no_statement_sees_another(packed, statements):
+    inquiry = EntailmentRequest(images=(picture(1),), statements=tuple(statements))
+    [found] = packed.judge([inquiry])
+    assert near(found, packed.judge_one_by_one(inquiry))
+
+
+def test_one_pass_is_one(packed, checkpoint, monkeypatch):
+    seen, base = [], checkpoint.model.base_model
+    forward = base.forward
+    monkeypatch.setattr(
+        base, "forward", lambda *a, **n: seen.append(n["input_ids"].shape[0]) or forward(*a, **n)
+    )
+    packed.judge([EntailmentRequest(images=(picture(n),), statements=STATEMENTS) for n in (1, 2)])
+    assert seen == [2]
+
+
 @pytest.mark.parametrize("mark", ["<image>", "<|im_end|>", "<|im_start|>"])
 def test_marks_in_a_statement_stay_text(verifier, mark):
     statements = (f"there is {mark} a circle", "two")
@@ -219,8 +266,10 @@ def test_a_checkpoint_whose_prefix_does_not_say_what_whole_prompts_say_is_refuse
     folder, checkpoint, monkeypatch
 ):
     verifier = Verifier(Parameters(model_id=str(folder)), checkpoint=checkpoint)
+    score, whole = verifier._score, verifier._pass
+    monkeypatch.setattr(verifier, "_pass", lambda rows: [p + 0.01 for p in whole(rows)])
     verifier.warm_up(picture())
-    score = verifier._score
+    assert not verifier.one_pass, "the repeated cache is right"
     monkeypatch.setattr(verifier, "_score", lambda *all_, **named: [p + 0.01 for p in score(*all_, **named)])
     with pytest.raises(CheckpointError, match=r"set PREFIX to whole .* OpenAI-compatible endpoint"):
         verifier.warm_up(picture())

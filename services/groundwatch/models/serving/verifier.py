@@ -1,8 +1,10 @@
 """The probability that statements hold for an image: all statements of a response share one prefix.
 
-The images are prepared and encoded once and the prompt up to the statement is prefilled once; its
-key-value cache is then repeated for each statement, and one forward pass over the short rests gives all
-answers. The result is that of asking one by one, which a checkpoint proves when it is loaded.
+The images are prepared and encoded once and the prompt up to the statement is read once. Where a model takes
+a mask of our own, all statements stand behind it in one row, each of which sees the prompt and itself alone,
+and one forward pass gives all answers. Elsewhere the prompt's key-value cache is repeated for each statement
+before a pass over the short rests. Either way the result is that of asking one by one, which a checkpoint
+proves when it is loaded.
 
 Verifiers of an encoder and a decoder, as BLIP-2 with Flan-T5 is, share less: the encoder reads an image's
 features together with a statement, so what statements share is what makes the features, a vision tower and
@@ -81,6 +83,8 @@ class Verifier:
         self.yes, self.no = self._words(self._wording.yes), self._words(self._wording.no)
         if set(self.yes) & set(self.no):
             raise CheckpointError("yes and no have a token in common: set YES and NO")
+        self.one_pass = False
+        """Whether all statements go in one pass, which a checkpoint has to prove."""
         # Where every statement's own tokens begin: as far as two quite different statements agree.
         self._frame = _common(self.checkpoint.tokens([self._asked(1, one) for one in _PROBES]))
 
@@ -93,10 +97,43 @@ class Verifier:
         noise = [png(Image.fromarray(dice.integers(0, 256, (*size, 3), np.uint8))) for size in _SIZES]
         requests = [EntailmentRequest(images=(image,), statements=probes[:1])]
         requests += [EntailmentRequest(images=(one,), statements=probes) for one in noise]
+        self.one_pass = self._parameters.prefix == "shared" and self._takes_mask() and self._agrees(requests)
         for request, result in zip(requests, self.judge(requests), strict=True):
             check_first(result, self._parameters, "judge")
             if isinstance(result, EntailmentResult) and self._parameters.prefix == "shared":
                 self._prove(request, result)
+
+    def _takes_mask(self) -> bool:
+        """Whether all that its layers are told of places are a mask and positions by number."""
+        model, text = self.checkpoint.model, self.checkpoint.model.config.get_text_config(decoder=True)
+        layers = set(getattr(text, "layer_types", None) or ["full_attention"])
+        windows = getattr(text, "sliding_window", None) and getattr(text, "use_sliding_window", True)
+        return (
+            not self.checkpoint.encoder_decoder
+            and layers == {"full_attention"}
+            and not windows
+            and model.base_model is not model
+            and model.get_output_embeddings() is not None
+            and self.checkpoint.multimodal_positions is None
+            and getattr(text, "_attn_implementation", "") in ("sdpa", "eager")
+            and not hasattr(text, "cross_attention_layers")
+        )
+
+    def _agrees(self, requests: Sequence[EntailmentRequest]) -> bool:
+        """Whether one pass gives what whole prompts give. A model that breaks over the mask takes none."""
+        most = _MOST_APART.get(self.checkpoint.model.dtype, _MOST_APART_IN_HALF)
+        try:
+            with torch.inference_mode():
+                found = [self._packed([self._prepare(request)]) for request in requests]
+            wanted = [self.judge_one_by_one(request) for request in requests]
+        except Exception:
+            # The other way, which is tried next, tells what is wrong with the checkpoint.
+            return False
+        return all(
+            abs(one - other) <= most
+            for row, expected in zip(found, wanted, strict=True)
+            for one, other in zip(row, expected, strict=True)
+        )
 
     def _prove(self, request: EntailmentRequest, result: EntailmentResult) -> None:
         most = _MOST_APART.get(self.checkpoint.model.dtype, _MOST_APART_IN_HALF)
@@ -204,8 +241,11 @@ class Verifier:
 
     @torch.inference_mode()
     def _judge(self, group: Sequence[Ready]) -> list[EntailmentResult]:
-        rows = [(place, rest) for place, one in enumerate(group) for rest in one.rests]
-        found = self._score_all(self._prefill(group), rows)
+        if self.one_pass:
+            found = self._packed(group)
+        else:
+            rows = [(place, rest) for place, one in enumerate(group) for rest in one.rests]
+            found = self._score_all(self._prefill(group), rows)
         numbers = iter(found)
         return [
             EntailmentResult(
@@ -214,6 +254,53 @@ class Verifier:
             )
             for one in group
         ]
+
+    def _packed(self, group: Sequence[Ready]) -> list[float]:
+        """P(yes) of all rests, in one pass where no more than MAX_ROWS of them stand behind a prefix."""
+        size = self._parameters.max_rows
+        rows = [
+            (one.prefix, one.rests[at : at + size]) for one in group for at in range(0, len(one.rests), size)
+        ]
+        found: list[float] = []
+        for at in range(0, len(rows), size):
+            found += self._pass(rows[at : at + size])
+        return found
+
+    def _pass(self, rows: Sequence[tuple[Prepared, list[list[int]]]]) -> list[float]:
+        """Prefixes of one length with their rests behind them: a rest sees the prefix and itself, and its
+        positions go on from the prefix's end.
+        """
+        checkpoint, begin = self.checkpoint, len(rows[0][0].ids)
+        longest = begin + max(sum(map(len, rests)) for _, rests in rows)
+        ids = torch.full((len(rows), longest), checkpoint.pad, dtype=torch.long)
+        positions = torch.arange(longest).repeat(len(rows), 1)
+        # 0 is the prefix, above it each rest, -1 what fills the row.
+        whose = torch.full((len(rows), longest), -1)
+        ends = []
+        for number, (prefix, rests) in enumerate(rows):
+            ids[number, :begin] = torch.tensor(prefix.ids)
+            whose[number, :begin] = 0
+            at = begin
+            for own, rest in enumerate(rests, 1):
+                here = slice(at, at := at + len(rest))
+                ids[number, here] = torch.tensor(rest)
+                positions[number, here] = torch.arange(begin, begin + len(rest))
+                whose[number, here] = own
+                ends.append(number * longest + at - 1)
+        whose = checkpoint.onto(whose)
+        alike = (whose[:, None] == 0) | (whose[:, None] == whose[:, :, None])
+        dtype = checkpoint.model.dtype
+        hidden = torch.zeros(alike.shape, dtype=dtype, device=alike.device)
+        hidden.masked_fill_(~alike.tril(), torch.finfo(dtype).min)
+        states = checkpoint.model.base_model(
+            input_ids=checkpoint.onto(ids),
+            attention_mask=hidden[:, None],
+            position_ids=checkpoint.onto(positions),
+            use_cache=False,
+            **checkpoint.vision([prefix for prefix, _ in rows]),
+        ).last_hidden_state
+        last = states.flatten(0, 1)[torch.tensor(ends, device=states.device)]
+        return self._probabilities(checkpoint.model.get_output_embeddings()(last))
 
     def _prefill(self, group: Sequence[Ready]) -> Any:
         asked = self.checkpoint.batch([one.prefix for one in group])
