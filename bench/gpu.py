@@ -2,11 +2,13 @@
 
 Weights are random, since only shapes decide the time: a CLIP ViT-L/14-336 (576 image tokens) in front of a
 LLaMA of 32 layers and width 4096, 14 GB in bfloat16. `python -m bench gpu --json` needs a GPU; with `--tiny`
-the same code runs small, on a CPU in float32. `verifying` has the ms of an answer by its facts and by how many
-are judged at once: a request for each fact, the cache repeated, and one pass, with how far P(yes) is from whole
-prompts. `answering` holds `Lvlm.answer` against transformers' `generate` with the same tokens, `detecting` has
-the ms of an image. `watching` is what of `generate`'s time watching takes: by the detector alone, with the
-verifier on a tenth, and by the verifier alone. `ok`: all ways of judging agree.
+the same code runs small, on a CPU in float32.
+
+`verifying` has the ms of an answer by its facts and by how many are judged at once: a request for each fact,
+the cache repeated, and one pass, with how far P(yes) is from whole prompts. `answering` holds `Lvlm.answer`
+against transformers' `generate` with the same tokens, `detecting` the ms of an image. `watching` is what of
+`generate`'s time watching takes: by the detector alone, with the verifier on a tenth, and by the verifier
+alone. `ok`: all ways of judging agree.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, TypeAlias, TypeVar
 
@@ -391,9 +391,6 @@ class _Word(Form, frozen=True):
     answer: Literal["yes", "no"]
 
 
-_WORD_STEP = Step(name="yes_no", system="", user="", form=_Word)
-
-
 class _NumberedWord(Form, frozen=True):
     index: int
     answer: Literal["yes", "no"]
@@ -500,50 +497,6 @@ class YesNoModel(ChatModel):
         finally:
             self._first.set()
 
-    async def _ask(self, system: str, user: str, images: Sequence[Image]) -> YesNo:
-        usage = Usage()
-        while True:
-            way = top, thinks = self.top, self.thinks
-            answer = Answer()
-            try:
-                answer, seconds = await self._put(system, user, images, top, thinks)
-                read = partial(_yes_or_no, answer) if top else partial(_yes_or_no_formed, answer)
-                said = self._checked(read, seconds, answer.usage)
-            except Unscorable as error:
-                usage += answer.usage
-                self._learn(error, answer, top)
-                if (self.top, self.thinks) == way:
-                    raise
-            else:
-                return msgspec.structs.replace(said, usage=usage + said.usage)
-
-    def _learn(self, error: Unscorable, answer: Answer, top: int) -> None:
-        """Change the way of asking where this answer tells that another is needed: each change comes once."""
-        detail = error.detail.lower()
-        if not top:
-            return
-        if "output limit" in detail or error.reason == CallKind.CUT_OFF:
-            self.thinks = True
-        elif "logprob" in detail:
-            fewer = FEW_LOGPROBS if _TOO_MANY.search(detail) else 0
-            self.top = min(self.top, fewer if fewer < top else 0)
-        elif error.reason == CallKind.UNPARSABLE_REPLY and not answer.tokens:
-            # Neither a word nor the probability of one.
-            self.top = 0
-
-    async def _put(
-        self, system: str, user: str, images: Sequence[Image], top: int, thinks: bool
-    ) -> tuple[Answer, float]:
-        if not top:
-            system = f'{system}\n\nGive the word as a JSON object: {{"answer": "yes"}} or {{"answer": "no"}}.'
-            step = Step(name="yes_no", system=system, user=user, form=_Word)
-            return await self._chat(self._messages(step, images), self._form(step))
-        form: dict[str, object] = {"logprobs": True, "top_logprobs": top}
-        if not thinks:
-            form[self.settings.token_limit] = min(ANSWER_TOKENS, self.settings.max_tokens)
-        instructions: Message = {"role": "system", "content": encodable(system)}
-        return await self._chat([instructions, user_message(user, images)], form)
-
     async def ask_all(
         self, system: str, user: str, images: Sequence[Image], number: int
     ) -> tuple[list[YesNo | Unscorable], Usage]:
@@ -553,22 +506,72 @@ class YesNoModel(ChatModel):
         """
         step = Step(name="yes_no_all", system=system, user=user, form=_Words)
         messages = self._messages(step, images)
+
+        async def put(top: int, thinks: bool) -> tuple[Answer, float]:
+            return await self._chat(messages, self._form(step) | _alternatives(top))
+
+        return await self.learning(put, lambda answer: _words(answer, step, number), word=False)
+
+    async def _ask(self, system: str, user: str, images: Sequence[Image]) -> YesNo:
+        form = f'{system}\n\nGive the word as a JSON object: {{"answer": "yes"}} or {{"answer": "no"}}.'
+        step = Step(name="yes_no", system=form, user=user, form=_Word)
+
+        formed: Step | None = None
+
+        async def put(top: int, thinks: bool) -> tuple[Answer, float]:
+            nonlocal formed
+            formed = None if top else step
+            if not top:
+                return await self._chat(self._messages(step, images), self._form(step))
+            form = _alternatives(top)
+            if not thinks:
+                form[self.settings.token_limit] = min(ANSWER_TOKENS, self.settings.max_tokens)
+            instructions: Message = {"role": "system", "content": encodable(system)}
+            return await self._chat([instructions, user_message(user, images)], form)
+
+        said, usage = await self.learning(put, lambda answer: _yes_or_no(answer, formed))
+        return msgspec.structs.replace(said, usage=usage)
+
+    async def learning(
+        self,
+        put: Callable[[int, bool], Awaitable[tuple[Answer, float]]],
+        read: Callable[[Answer], T],
+        *,
+        word: bool = True,
+    ) -> tuple[T, Usage]:
+        """What is read of the answer to what is `put`, by `top` and `thinks`, and what all requests used.
+
+        It is put again only where its answer tells that another way is needed, which each does once.
+        """
         usage = Usage()
         while True:
-            top = self.top
-            form = self._form(step) | ({"logprobs": True, "top_logprobs": top} if top else {})
+            way = self.top, self.thinks
             answer = Answer()
             try:
-                answer, seconds = await self._chat(messages, form)
-                reply = self._checked(partial(_parsed, answer, step, None), seconds, answer.usage)
+                answer, seconds = await put(*way)
+                found = self._checked(partial(read, answer), seconds, answer.usage)
             except Unscorable as error:
                 usage += answer.usage
-                if "logprob" in error.detail.lower():
-                    self._learn(error, answer, top)
-                if self.top == top:
+                self._learn(error, answer, way[0], word)
+                if (self.top, self.thinks) == way:
                     raise
             else:
-                return _words(answer, read_reply(reply, _Words), number), usage + answer.usage
+                return found, usage + answer.usage
+
+    def _learn(self, error: Unscorable, answer: Answer, top: int, word: bool) -> None:
+        detail = error.detail.lower()
+        if top and "logprob" in detail:
+            fewer = FEW_LOGPROBS if _TOO_MANY.search(detail) else 0
+            self.top = min(self.top, fewer if fewer < top else 0)
+        elif top and word and ("output limit" in detail or error.reason == CallKind.CUT_OFF):
+            self.thinks = True
+        elif top and word and error.reason == CallKind.UNPARSABLE_REPLY and not answer.tokens:
+            # Neither a word nor the probability of one.
+            self.top = 0
+
+
+def _alternatives(top: int) -> dict[str, object]:
+    return {"logprobs": True, "top_logprobs": top} if top else {}
 
 
 def probability(places: Sequence[Sequence[tuple[str, float]]]) -> float | None:
@@ -612,33 +615,29 @@ def _parsed(answer: Answer, step: Step, check: Callable[[object], object] | None
     return reply
 
 
-def _yes_or_no(answer: Answer) -> YesNo:
-    """By the first word of what was said when thinking was over."""
+def _yes_or_no(answer: Answer, formed: Step | None) -> YesNo:
+    """By the first word of what was said when thinking was over, or by the form that was asked for."""
+    if formed is not None:
+        return YesNo(yes=read_reply(_parsed(answer, formed, None), _Word).answer == "yes")
     if answer.refusal:
         raise Unscorable(CallKind.REFUSED, answer.refusal)
-    text = answer.text[:_LONGEST_THOUGHT]
-    document = read_document(text)
+    document = read_document(answer.text[:_LONGEST_THOUGHT])
     said = document.text.strip()
     if answer.cut_off and (document.cut or not said):
         raise Unscorable(CallKind.CUT_OFF, "before an answer came")
     if not said and (document.left_out or answer.thought or not answer.tokens):
         raise Unscorable(CallKind.EMPTY_REPLY)
-    at = document.text.find(said) if document.left_out else 0
-    places = answer.places(at)
+    places = answer.places(document.text.find(said) if document.left_out else 0)
     if (found := probability(places)) is not None:
-        return YesNo(yes=found >= 0.5, probability=found, usage=answer.usage)
+        return YesNo(yes=found >= 0.5, probability=found)
     alone = _ALONE.fullmatch(said) if len(said) < 60 and not places else None
     if alone is None:
         raise Unscorable(CallKind.UNPARSABLE_REPLY)
-    return YesNo(yes=alone[1].casefold() == "yes", usage=answer.usage)
+    return YesNo(yes=alone[1].casefold() == "yes")
 
 
-def _yes_or_no_formed(answer: Answer) -> YesNo:
-    said = read_reply(_parsed(answer, _WORD_STEP, None), _Word)
-    return YesNo(yes=said.answer == "yes", usage=answer.usage)
-
-
-def _words(answer: Answer, reply: _Words, number: int) -> list[YesNo | Unscorable]:
+def _words(answer: Answer, step: Step, number: int) -> list[YesNo | Unscorable]:
+    reply = read_reply(_parsed(answer, step, None), _Words)
     said = Counter(one.index for one in reply.answers)
     places = {int(found[1]): found.start(2) for found in _AT_INDEX.finditer(answer.text)}
     words = {one.index: one.answer == "yes" for one in reply.answers}

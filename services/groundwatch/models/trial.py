@@ -89,16 +89,11 @@ class TrialModel(YesNoModel):
         )
 
     async def _asked(self, messages: Sequence[Message]) -> Answer:
-        while True:
-            top = self.top
-            try:
-                form = {"logprobs": True, "top_logprobs": top} if top else {}
-                return (await self._chat(messages, form))[0]
-            except Unscorable as error:
-                if "logprob" in error.detail.lower():
-                    self._learn(error, Answer(), top)
-                if self.top == top:
-                    raise
+        async def put(top: int, thinks: bool) -> tuple[Answer, float]:
+            return await self._chat(messages, {"logprobs": True, "top_logprobs": top} if top else {})
+
+        answer, _ = await self.learning(put, lambda answer: answer, word=False)
+        return answer
 
 
 async def try_out(settings: ChatSettings) -> Ability:
