@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from PIL import Image
+from tests.support.endpoints import EndpointServer
 from tests.support.llm_server import LlmServer, picture, running
 
 from groundwatch.errors import GroundwatchError, RateLimited, SettingsError, TransientError, Unscorable
@@ -184,6 +185,43 @@ async def test_a_rate_limit_is_handed_back_with_its_wait(server: LlmServer) -> N
 async def test_a_fault_that_passes_is_tried_again(server: LlmServer) -> None:
     result = await verify(server, "html,500,ok", extracted("There is a ball."), retries=2, patience=5)
     assert decisions(result) == ["supported"]
+
+
+async def test_one_statement_goes_first_and_the_others_when_it_is_back(server: LlmServer) -> None:
+    """So that a server that caches prefixes reads the image once."""
+    result = await verify(server, "ok:0.2", extracted(), timeout=5.0)
+    assert decisions(result) == ["supported", "supported", "refuted", "refuted"]
+    first, *others = server.times
+    assert min(others) - first >= 0.2 and max(others) - min(others) < 0.2
+    assert server.peak == 3
+
+
+async def test_all_statements_of_an_answer_may_go_in_one_request() -> None:
+    with EndpointServer("vllm") as server:
+        result = await verify(server, "any", extracted(), {"together": True})
+        assert decisions(result) == ["supported", "supported", "refuted", "refuted"]
+        assert probabilities(result) == [pytest.approx(one) for one in (0.9, 0.9, 0.1, 0.1)]
+        assert isinstance(result, Verification) and result.usage.calls == 1
+        assert len(server.requests) == 1
+        # An answer to a statement that was not asked about leaves all as it is; a missing one is left open.
+        server._answered = lambda *_: (
+            '{"answers": [{"index": 1, "answer": "yes"}, {"index": 9, "answer": "no"}]}'
+        )
+        result = await verify(server, "any", extracted(), {"together": True})
+        assert decisions(result) == ["supported", *["undecided"] * 3]
+        judges = {engine(server, "any", {"together": one}).judge(FaithScore()) for one in (True, False)}
+    assert len({judge.fingerprint for judge in judges}) == 2
+
+
+async def test_what_is_asked_besides_is_part_of_the_judge(server: LlmServer) -> None:
+    off = {"chat_template_kwargs": {"enable_thinking": False}}
+    result = await verify(server, "ok", extracted("There is a ball."), extra_body=off)
+    assert decisions(result) == ["supported"]
+    assert server.requests[0]["chat_template_kwargs"] == {"enable_thinking": False}
+    plain, thoughtless = (engine(server, "m", {}, extra_body=one).judge(FaithScore()) for one in ({}, off))
+    assert plain.fingerprint != thoughtless.fingerprint and plain.version == "3-0.5"
+    with pytest.raises(ValueError, match="must not have messages"):
+        ChatSettings(base_url="http://localhost/v1", model="m", extra_body={"messages": []})
 
 
 async def test_one_statement_that_cannot_be_judged_is_left_open(server: LlmServer) -> None:
