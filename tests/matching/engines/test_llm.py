@@ -60,6 +60,8 @@ async def match(
 class Scripted(ChatModel):
     """Replies what it was made with, once the question's own check lets it through."""
 
+    variant = ""
+
     def __init__(self, reply: object) -> None:
         self.reply = reply
 
