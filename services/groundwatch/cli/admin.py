@@ -272,14 +272,15 @@ def cost(
     if any(not 0 <= one <= 1 for one in share or ()):
         raise UsageError("--share: must be from 0 to 1")
     judges, strong, llm = settings.verification, "", settings.verification.llm
+    protocol = registry.get(next(iter(settings.gateway.protocols)))
     if settings.second_opinion.judge:
         strong_settings, _ = with_second_judge(settings)
-        section = strong_settings.verification.of(registry.get("faithscore"))
+        section = strong_settings.verification.of(protocol)
         strong, llm = engine_in_use(strong_settings, section.engine), section.llm or llm
-    first = first or engine_in_use(settings, judges.of(registry.get("faithscore")).engine)
+    first = first or engine_in_use(settings, judges.of(protocol).engine)
     second = second or strong or "verifier-7b"
     rows = watching(
-        price(first, facts, settings, judges.of(registry.get("faithscore")).llm or judges.llm),
+        price(first, facts, settings, judges.of(protocol).llm or judges.llm),
         price(second, facts, settings, llm),
         share or SHARES,
         rate=rate,
