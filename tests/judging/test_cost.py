@@ -71,3 +71,7 @@ def test_the_table_is_told_with_its_shares() -> None:
     lines = done.stdout.splitlines()
     assert "detector judges all, verifier-7b the share" in lines[0]
     assert len(lines) == 2 + len(SHARES) and "unknown" in lines[2] and "points" in lines[-1]
+
+
+def test_it_is_told_where_the_gateway_judges_nothing() -> None:
+    assert told(GROUNDWATCH_GATEWAY__PROTOCOLS="[]")["first"] == "none"

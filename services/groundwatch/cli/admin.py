@@ -272,7 +272,7 @@ def cost(
     if any(not 0 <= one <= 1 for one in share or ()):
         raise UsageError("--share: must be from 0 to 1")
     judges, strong, llm = settings.verification, "", settings.verification.llm
-    protocol = registry.get(next(iter(settings.gateway.protocols)))
+    protocol = registry.get(next(iter(settings.gateway.protocols or registry.names())))
     if settings.second_opinion.judge:
         strong_settings, _ = with_second_judge(settings)
         section = strong_settings.verification.of(protocol)
