@@ -47,7 +47,7 @@ class Provider:
         self.change: Callable[[Claims], Claims] = lambda claims: claims
         self.sign: Callable[[Claims], str] = self.signed
         self.redirects: set[str] = set()
-        self.described: Claims = {}
+        self.described: object = {}
         self.keys: object = None
         self.broken = False
         self.asked: list[str] = []
@@ -93,7 +93,7 @@ class Provider:
             "jwks_uri": f"{self.issuer}/keys",
             "response_types_supported": ["code"],
         }
-        return JSONResponse(known | self.described)
+        return JSONResponse(known | self.described if isinstance(self.described, dict) else self.described)
 
     async def _keys(self, request: Request) -> Response:
         self.asked.append("keys")

@@ -11,6 +11,6 @@ def served_by(gateway: Any) -> list[Route]:
     """The routes of its innermost application."""
     app = gateway.service.app
     while not hasattr(app, "router"):
-        app = app._app
+        app = getattr(app, "_app", None) or app.app
     routes: list[Route] = app.router.routes
     return routes

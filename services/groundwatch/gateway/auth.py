@@ -16,10 +16,11 @@ import secrets
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import msgspec
-from itsdangerous import BadData, URLSafeSerializer
+from starlette.middleware.sessions import SessionMiddleware
+from starlette.types import ASGIApp
 
 from groundwatch.errors import SettingsError
 from groundwatch.events import LIVE, ResponseScored
@@ -33,8 +34,6 @@ from groundwatch.runtime.settings.login import ALL, LoginSettings, OidcGroup, Oi
 from groundwatch.runtime.telemetry.logs import logger
 
 if TYPE_CHECKING:
-    from starlette.responses import Response
-
     from groundwatch.gateway.oidc import OidcProvider
 
 MAY: dict[Role, frozenset[Role]] = {
@@ -297,11 +296,6 @@ def wrong_name(name: str) -> str:
 SHORTEST_SECRET = 32
 """Characters of a secret that signs."""
 
-LOGIN_SECONDS = 600.0
-"""So long one has to log in at the provider."""
-
-Kind = Literal["session", "oidc"]
-
 
 class LoginRefused(Exception):
     """Somebody may not come in; the message says why."""
@@ -316,100 +310,23 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
 
 
-class OidcAttempt(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody who was sent to the provider, and the page that they want to go to."""
-
-    until: float
-    goal: str
-    state: str
-    nonce: str
-    verifier: str
+KEPT = "login"
+"""Where it stands in what Starlette keeps in a signed cookie."""
 
 
-Content: TypeAlias = Session | OidcAttempt
-KINDS: dict[type[Any], Kind] = {Session: "session", OidcAttempt: "oidc"}
-
-T = TypeVar("T", Session, OidcAttempt)
-
-
-class Cookies:
-    """Signs and reads what cookies say. Each kind of them is signed apart."""
-
-    def __init__(self, settings: LoginSettings, environment: Mapping[str, str] | None = None) -> None:
-        """Raises `SettingsError` for a secret that is not there or too short."""
-        self._settings = settings
-        self._secret = cookie_secret(settings, environment)
-        self._prefix = "__Host-" if settings.secure else ""
-
-    def new_session(self, *, token: str = "", group: str = "", name: str = "") -> Session:
-        until = time.time() + 3600 * self._settings.hours
-        return Session(until=until, token=token, group=group, name=name)
-
-    def new_oidc_attempt(self, goal: str) -> OidcAttempt:
-        state, nonce, verifier = (secrets.token_urlsafe(48) for _ in range(3))
-        until = time.time() + LOGIN_SECONDS
-        return OidcAttempt(until=until, goal=goal, state=state, nonce=nonce, verifier=verifier)
-
-    def read(self, cookies: Mapping[str, str], form: type[T]) -> T | None:
-        """What the cookie of this kind says; None without one that we have signed and that still counts."""
-        kind = KINDS[form]
-        text = cookies.get(self._name(kind))
-        if not text:
-            return None
-        try:
-            content = msgspec.convert(self._serializer(kind).loads(text), form)
-        except (BadData, msgspec.ValidationError):
-            return None
-        return content if time.time() < content.until else None
-
-    def set(self, response: Response, content: Content) -> None:
-        kind = KINDS[type(content)]
-        text = self._serializer(kind).dumps(msgspec.to_builtins(content))
-        assert isinstance(text, str)
-        self._set(response, kind, text, max(0, int(content.until - time.time())))
-
-    def clear(self, response: Response, kind: Kind) -> None:
-        self._set(response, kind, "", 0)
-
-    def mark(self, digest: bytes) -> str:
-        """The mark of a token in cookies, from which nobody learns the token."""
-        return hmac.new(self._secret, b"token\0" + digest, hashlib.sha256).hexdigest()
-
-    def _name(self, kind: Kind) -> str:
-        return f"{self._prefix}groundwatch-{kind}"
-
-    def _set(self, response: Response, kind: Kind, text: str, seconds: int) -> None:
-        response.set_cookie(
-            self._name(kind),
-            text,
-            max_age=seconds,
-            path="/",
-            secure=self._settings.secure,
-            httponly=True,
-            samesite="lax",
-        )
-
-    def _serializer(self, kind: Kind) -> URLSafeSerializer:
-        return URLSafeSerializer(
-            self._secret,
-            salt=f"groundwatch.{kind}",
-            signer_kwargs={"key_derivation": "hmac", "digest_method": hashlib.sha256},
-        )
-
-
-def cookie_secret(settings: LoginSettings, environment: Mapping[str, str] | None = None) -> bytes:
+def cookie_secret(settings: LoginSettings, environment: Mapping[str, str] | None = None) -> str:
     """The secret that signs cookies; a new one where none is named. Raises `SettingsError`."""
     file, env = settings.cookie_secret_file, settings.cookie_secret_env
     setting = "gateway.login.cookie_secret"
     secret = read_secret(setting, file=file, env=env, environment=environment)
     if not (file or env):
-        return secrets.token_bytes(32)
+        return secrets.token_hex(32)
     if len(secret) < SHORTEST_SECRET:
         raise SettingsError(
             f"setting '{setting}_{'env' if env else 'file'}': the secret needs at least {SHORTEST_SECRET} "
             "characters: make one with openssl rand -hex 32"
         )
-    return secret.encode()
+    return secret
 
 
 def client_secret(settings: OidcSettings, environment: Mapping[str, str] | None = None) -> str:
@@ -432,7 +349,8 @@ class Access:
 
     def __init__(self, settings: GatewaySettings) -> None:
         self.tokens = Tokens(settings.tokens_file)
-        self.cookies = Cookies(settings.login)
+        self._login = settings.login
+        self._secret = cookie_secret(settings.login)
         self.oidc = settings.login.oidc
         self.provider = _provider(settings.login)
         self.asks = self.tokens.wanted or self.oidc is not None
@@ -456,10 +374,23 @@ class Access:
             raise Refused("elsewhere", ELSEWHERE)
         return EVERYBODY
 
-    def in_session(self, cookies: Mapping[str, str]) -> Caller | None:
+    def sessions(self, app: ASGIApp) -> ASGIApp:
+        """The application with sessions in a cookie of this server, which no script reads."""
+        prefix = "__Host-" if self._login.secure else ""
+        return SessionMiddleware(
+            app,
+            self._secret,
+            session_cookie=f"{prefix}groundwatch-session",
+            max_age=int(3600 * self._login.hours),
+            https_only=self._login.secure,
+        )
+
+    def in_session(self, kept: Mapping[str, Any]) -> Caller | None:
         """Who is in the session of a browser, as of now; None for none, or one that has ended."""
-        session = self.cookies.read(cookies, Session)
-        return self.caller_in(session) if session is not None else None
+        if KEPT not in kept:
+            return None
+        session = msgspec.convert(kept[KEPT], Session)
+        return self.caller_in(session) if time.time() < session.until else None
 
     def caller_in(self, session: Session) -> Caller | None:
         """Who is in a session, as of now; None where it has ended."""
@@ -478,26 +409,19 @@ class Access:
         if not caller.may("viewer"):
             raise Refused("role", "this token is for sending alone: there is nothing to see with it")
         digest = _digest(token)
-        self._marks[mark := self.cookies.mark(digest)] = digest
-        return self.cookies.new_session(token=mark)
+        self._marks[mark := self._mark(digest)] = digest
+        return self._new_session(token=mark)
 
-    async def log_in_person(
-        self, attempt: OidcAttempt, *, code: str, state: str, issuer: str | None, error: str
-    ) -> Session:
-        """A session of whom the provider sends back. Raises `LoginRefused`, or `TransientError` when the
-        provider does not answer."""
-        assert self.oidc is not None and self.provider is not None
-        if not hmac.compare_digest(attempt.state.encode(), state.encode("utf-8", "replace")):
-            raise LoginRefused("this is the answer to another login")
-        if issuer not in (None, self.oidc.issuer):
-            raise LoginRefused("this is the answer of another provider")
-        if error or not code:
-            raise LoginRefused(f"the provider says '{error[:100] or 'nothing'}'")
-        person = await self.provider.person(attempt, code)
-        group = self.group_of(person.groups)
+    def log_in_person(self, name: str, groups: frozenset[str]) -> Session:
+        """A session of whom the provider vouches for. Raises `LoginRefused`."""
+        group = self.group_of(groups)
         if group is None:
             raise LoginRefused("you are in none of the groups that may come in")
-        return self.cookies.new_session(group=group.name, name=person.name)
+        return self._new_session(group=group.name, name=name)
+
+    def _new_session(self, *, token: str = "", group: str = "", name: str = "") -> Session:
+        until = time.time() + 3600 * self._login.hours
+        return Session(until=until, token=token, group=group, name=name)
 
     def group_of(self, names: frozenset[str]) -> OidcGroup | None:
         """The first of our groups that has somebody of these in it."""
@@ -506,9 +430,13 @@ class Access:
 
     def _by_mark(self, mark: str) -> Caller | None:
         if mark not in self._marks:
-            self._marks = {self.cookies.mark(digest): digest for digest in self.tokens.digests()}
+            self._marks = {self._mark(digest): digest for digest in self.tokens.digests()}
         digest = self._marks.get(mark)
         return None if digest is None else self.tokens.by_digest(digest)
+
+    def _mark(self, digest: bytes) -> str:
+        """The mark of a token in cookies, from which nobody learns the token."""
+        return hmac.new(self._secret.encode(), b"token\0" + digest, hashlib.sha256).hexdigest()
 
 
 def _provider(settings: LoginSettings) -> OidcProvider | None:

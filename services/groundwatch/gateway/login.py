@@ -5,11 +5,12 @@ from collections import OrderedDict
 from collections.abc import Callable
 from urllib.parse import quote, urlsplit
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from groundwatch.errors import TransientError
-from groundwatch.gateway.auth import CALLBACK, LOGIN, VIEW_PAGE, Access, LoginRefused, OidcAttempt, Session
+from groundwatch.gateway.auth import CALLBACK, KEPT, LOGIN, VIEW_PAGE, Access, LoginRefused, Session
 from groundwatch.gateway.http.requests import (
     FORM,
     READING,
@@ -28,6 +29,9 @@ from groundwatch.runtime.telemetry.logs import logger
 
 ATTEMPTS = TenantRate(rate=1 / 6, burst=10)
 """Tokens that are not known, from one address: ten at once, then ten a minute."""
+
+GOAL = "goal"
+"""Where a session keeps the page to which somebody wants who was sent to the provider."""
 
 TOO_LATE = "This page was open for too long, or in two windows. Log in again."
 
@@ -73,7 +77,7 @@ class LoginRoutes:
         except Refused as error:
             attempts.left -= 1
             return self._page(request, goal, f"{error.message[0].upper()}{error.message[1:]}.")
-        return self._begun(session, goal)
+        return self._begun(request, session, goal)
 
     def _attempts_from(self, address: str) -> TokenBucket:
         now = time.monotonic()
@@ -89,41 +93,32 @@ class LoginRoutes:
         goal = self._local_page(request.query_params.get("next", ""))
         if self._access.provider is None:
             return _to(f"/login?next={quote(goal)}")
-        attempt = self._access.cookies.new_oidc_attempt(goal)
         try:
-            response = _to(await self._access.provider.address(attempt))
+            address = await self._access.provider.address(request)
         except TransientError as error:
             return self._failed(request, goal, error)
-        self._access.cookies.set(response, attempt)
-        return response
+        request.session[GOAL] = goal
+        return _to(address)
 
     async def finish(self, request: Request) -> Response:
         """A browser comes back from the provider."""
-        query, access = request.query_params, self._access
-        attempt = access.cookies.read(request.cookies, OidcAttempt)
-        if access.provider is None or attempt is None:
+        access = self._access
+        if access.provider is None or GOAL not in request.session:
             return self._page(request, "/", TOO_LATE, 400)
+        goal = request.session.pop(GOAL)
         try:
-            session = await access.log_in_person(
-                attempt,
-                code=query.get("code", ""),
-                state=query.get("state", ""),
-                issuer=query.get("iss"),
-                error=query.get("error", ""),
-            )
+            person = await access.provider.person(request)
+            session = access.log_in_person(person.name, person.groups)
         except LoginRefused as error:
-            response = self._page(request, attempt.goal, f"You were not let in: {error}.")
+            return self._page(request, goal, f"You were not let in: {error}.")
         except TransientError as error:
-            response = self._failed(request, attempt.goal, error)
-        else:
-            response = self._begun(session, attempt.goal)
-        access.cookies.clear(response, "oidc")
-        return response
+            return self._failed(request, goal, error)
+        return self._begun(request, session, goal)
 
     async def log_out(self, request: Request) -> Response:
-        response = _to("/login")
-        self._access.cookies.clear(response, "session")
-        return response
+        if self._access.asks:
+            request.session.clear()
+        return _to("/login")
 
     async def when_refused(self, request: Request, error: Exception) -> Response:
         """People are sent to the login, or told on a page why not; programs as ever."""
@@ -149,15 +144,14 @@ class LoginRoutes:
             return "/"
         return address if self._is_page(parts.path) and not parts.path.startswith("/login") else "/"
 
-    def _begun(self, session: Session, goal: str) -> Response:
+    def _begun(self, request: Request, session: Session, goal: str) -> Response:
         caller = self._access.caller_in(session)
         if goal == "/" and caller is not None:
             # What shows all tenants is not for one of them.
             goal = next((path for path, _ in self._pages.navigation_of(caller)), goal)
-        response = _to(goal)
-        self._access.cookies.set(response, session)
+        request.session[KEPT] = msgspec.to_builtins(session)
         logger.info("login.begun", name=session.name, group=session.group)
-        return response
+        return _to(goal)
 
     def _failed(self, request: Request, goal: str, error: TransientError) -> Response:
         logger.warning("login.provider", error=str(error))

@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from starlette.responses import Response
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.testclient import TestClient
 from tests.support.routes import served_by
 
 from groundwatch.errors import SettingsError
-from groundwatch.gateway.auth import Cookies, Session
+from groundwatch.gateway.auth import KEPT, Access
+from groundwatch.runtime.settings.gateway import GatewaySettings
 from groundwatch.runtime.settings.login import LoginSettings
 
 EVERY = "every-token-0123456789"
@@ -121,7 +124,7 @@ async def test_behind_tls_the_cookie_goes_over_tls_alone(gateway_factory, tokens
     sent = headers | {"Origin": "https://gw.test"}
     begun = await person.http.post("/login", data=form, headers=sent)
     session = begun.headers.get_list("set-cookie")[0]
-    assert session.startswith("__Host-groundwatch-session=") and "; Secure" in session
+    assert session.startswith("__Host-groundwatch-session=") and "; secure" in session.lower()
     assert "Max-Age=3599" in session or "Max-Age=3600" in session
     told = await person.http.post("/login", data=form, headers=sent | {"Origin": "http://gw.test"})
     assert told.status_code == 403 and "https://gw.test" in told.text
@@ -228,32 +231,47 @@ async def test_where_nobody_is_asked_there_is_no_login(gateway, person_factory):
     assert "Log out" not in (await person.open("/")).text
 
 
-def cookies_of(content: Any, cookies: Cookies) -> dict[str, str]:
-    response = Response()
-    cookies.set(response, content)
-    name, _, rest = response.headers["set-cookie"].partition("=")
-    return {name: rest.partition(";")[0]}
+def access_of(tokens_file: Path, **login: Any) -> Access:
+    return Access(GatewaySettings(tokens_file=str(tokens_file), login=LoginSettings(**login)))
 
 
-def test_a_session_is_over_when_it_says_so():
-    cookies = Cookies(LoginSettings(), {})
-    session = cookies.new_session(token="mark")
-    assert cookies.read(cookies_of(session, cookies), Session) == session
-    over = Session(until=time.time() - 1, token="mark")
-    assert cookies.read(cookies_of(over, cookies), Session) is None
+def browser_at(access: Access) -> TestClient:
+    """Somebody who logs in with a token at `/in`, and is told at any other address who they are."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        request = Request(scope)
+        if request.url.path == "/in":
+            session = access.log_in(request.query_params["token"])
+            request.session[KEPT] = {"until": session.until, "token": session.token}
+        caller = access.in_session(scope["session"])
+        told: Response = PlainTextResponse(caller.name if caller is not None else "nobody")
+        await told(scope, receive, send)
+
+    return TestClient(access.sessions(app))
 
 
-def test_gateways_with_one_secret_know_each_others_sessions_and_no_others(tmp_path):
-    path = tmp_path / "secret"
+def test_a_session_is_over_when_it_says_so(tokens_file, monkeypatch):
+    browser = browser_at(access_of(tokens_file, hours=0.5))
+    assert browser.get(f"/in?token={EVERY}").text == browser.get("/").text == "operator"
+    now = time.time()
+    monkeypatch.setattr("groundwatch.gateway.auth.time.time", lambda: now + 1_790)
+    assert browser.get("/").text == "operator"
+    monkeypatch.setattr("groundwatch.gateway.auth.time.time", lambda: now + 1_801)
+    assert browser.get("/").text == "nobody"
+
+
+def test_gateways_with_one_secret_know_each_others_sessions_and_no_others(tokens_file, monkeypatch):
+    path = tokens_file.with_name("secret")
     path.write_text("s" * 32 + "\n")
-    first = Cookies(LoginSettings(cookie_secret_file=str(path)), {})
-    second = Cookies(LoginSettings(cookie_secret_env="SECRET"), {"SECRET": "s" * 32})
-    session = first.new_session(token="mark")
-    assert second.read(cookies_of(session, first), Session) == session
-    assert Cookies(LoginSettings(), {}).read(cookies_of(session, first), Session) is None
-    # What is signed for one purpose is worth nothing for another.
-    [(_, text)] = cookies_of(first.new_oidc_attempt("/"), first).items()
-    assert first.read({"groundwatch-session": text}, Session) is None
+    monkeypatch.setenv("SECRET", "s" * 32)
+    first = browser_at(access_of(tokens_file, cookie_secret_file=str(path)))
+    assert first.get(f"/in?token={EVERY}").text == "operator"
+    second = browser_at(access_of(tokens_file, cookie_secret_env="SECRET"))
+    second.cookies = first.cookies
+    assert second.get("/").text == "operator"
+    third = browser_at(access_of(tokens_file))
+    third.cookies = first.cookies
+    assert third.get("/").text == "nobody"
 
 
 @pytest.mark.parametrize(
@@ -270,7 +288,7 @@ def test_a_secret_that_is_none_is_told_by_its_setting(tmp_path, login, text, wor
     path.write_text(text)
     settings = LoginSettings(**{key: value.replace("{path}", str(path)) for key, value in login.items()})
     with pytest.raises(SettingsError, match=r"gateway\.login\.cookie_secret_") as caught:
-        Cookies(settings, {})
+        Access(GatewaySettings(login=settings))
     assert word in str(caught.value)
 
 

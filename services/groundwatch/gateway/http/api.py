@@ -116,8 +116,11 @@ class HttpApi:
         hosts = [*settings.hosts, settings.host]
         if own := urlsplit(settings.login.url).hostname:
             hosts.append(own)
-        authenticated = AuthMiddleware(receiving, self._core.access, tuple(settings.proxy.upstreams))
-        guarded = SameOrigin(authenticated, hosts, setting="gateway.hosts", pages=self.is_page)
+        access = self._core.access
+        served: ASGIApp = AuthMiddleware(receiving, access, tuple(settings.proxy.upstreams))
+        if access.asks:
+            served = access.sessions(served)
+        guarded = SameOrigin(served, hosts, setting="gateway.hosts", pages=self.is_page)
         return Guard(guarded)
 
     def _routes(self) -> list[Route]:

@@ -16,7 +16,7 @@ import msgspec
 from starlette import routing
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, HTTPConnection, Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -350,7 +350,7 @@ class AuthMiddleware:
             message = f"send a token as '{PROXY_TOKEN}: TOKEN': 'authorization' is for the API behind this"
             raise Refused("unauthenticated", message)
         said = Headers(scope=scope).get("authorization")
-        if said is None and (caller := self._access.in_session(HTTPConnection(scope).cookies)) is not None:
+        if said is None and (caller := self._access.in_session(scope["session"])) is not None:
             scope["state"]["in_session"] = True
             return caller
         if said is not None and (scope["method"] in READING or scope["path"].startswith(WITH_PASSWORD)):
