@@ -6,14 +6,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
-from functools import cache, partial, wraps
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
 import grpc
 import msgspec
-from google.protobuf import descriptor_pool, duration_pb2
+from google.protobuf import duration_pb2
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
@@ -30,11 +30,7 @@ from groundwatch.events import ResponseRecorded, ResponseScored
 from groundwatch.gateway.auth import SEND, VIEW, Access, Caller, Filter, Need, host_of
 from groundwatch.gateway.core import GatewayCore, look_up
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
-from groundwatch.gateway.grpc.generated.monitor_pb2_grpc import (
-    MonitorServiceServicer,
-    add_MonitorServiceServicer_to_server,
-)
-from groundwatch.gateway.http.requests import LONGEST_AGENT, SMALL, Held, Reading, Share
+from groundwatch.gateway.http.requests import LONGEST_AGENT, SMALL, Share
 from groundwatch.gateway.intake import window
 from groundwatch.gateway.intake.intake import Ready
 from groundwatch.gateway.intake.submissions import (
@@ -304,48 +300,18 @@ class Stream(window.Window):
 
 
 T = TypeVar("T")
-R = TypeVar("R")
+R = TypeVar("R", bound=Message)
 
 CLOSING_SECONDS = 2 * ANSWER_SECONDS
 """What calls still have when the gateway goes down: less than the drain."""
 
-
-def _answered(
-    call: Callable[[Any, R, Context], Coroutine[Any, Any, T]],
-) -> Callable[[Any, R, Context], Coroutine[Any, Any, T]]:
-    """A call with one answer, within the deadline that callers without one have."""
-
-    @wraps(call)
-    async def bounded(self: Monitor, request: R, context: Context) -> T:
-        async with ended(context):
-            seconds = self._settings.deadline
-            limit = asyncio.timeout(seconds)
-            self._limits.add(limit)
-            try:
-                async with limit:
-                    return await call(self, request, context)
-            except TimeoutError:
-                if self._closing:
-                    raise Refused("unavailable", "the gateway is going down; ask again") from None
-                raise Refused("deadline", f"no answer within {seconds:g} s") from None
-            finally:
-                self._limits.discard(limit)
-        raise AssertionError
-
-    return bounded
+Answer: TypeAlias = Callable[[R, Caller, Context], Awaitable[Message]]
+"""What answers a call with one message, for who calls. Raises `Refused`, as all that answers."""
 
 
-NEEDS: dict[str, Need] = {
-    "Submit": SEND,
-    "SubmitStream": SEND,
-    "WatchScores": VIEW,
-    "GetResponse": VIEW,
-    "GetReport": Need("viewer", "the report"),
-}
-"""By the name of the call."""
+class Monitor:
+    """`groundwatch.v1.MonitorService`."""
 
-
-class Monitor(MonitorServiceServicer):
     def __init__(self, core: GatewayCore) -> None:
         self._core = core
         self._settings = core.settings.grpc
@@ -355,6 +321,17 @@ class Monitor(MonitorServiceServicer):
         self._closing = False
         self._watching = 0
         self._behind: set[asyncio.Task[Any]] = set()
+
+    def calls(self, door: Door) -> dict[str, Handler]:
+        """By their names."""
+        report = Need("viewer", "the report")
+        return {
+            "Submit": door.one(SEND, pb.SubmitRequest, self._in_time(self._submit)),
+            "SubmitStream": door.stream(SEND, pb.SubmitStreamRequest, self._submit_stream),
+            "WatchScores": door.many(VIEW, pb.WatchScoresRequest, self._watch_scores),
+            "GetResponse": door.one(VIEW, pb.GetResponseRequest, self._in_time(self._get_response)),
+            "GetReport": door.one(report, pb.GetReportRequest, self._in_time(self._get_report)),
+        }
 
     def close(self) -> None:
         """Let streams of responses and replays that are followed come to their end."""
@@ -370,59 +347,74 @@ class Monitor(MonitorServiceServicer):
         if self._behind:
             await asyncio.wait(self._behind)
 
-    @_answered
-    async def Submit(self, request: pb.SubmitRequest, context: Context) -> pb.SubmitResponse:  # noqa: N802
+    def _in_time(self, answer: Answer[R]) -> Answer[R]:
+        """The same within the deadline that callers without one have."""
+
+        async def bounded(request: R, caller: Caller, context: Context) -> Message:
+            seconds = self._settings.deadline
+            limit = asyncio.timeout(seconds)
+            self._limits.add(limit)
+            try:
+                async with limit:
+                    return await answer(request, caller, context)
+            except TimeoutError:
+                if self._closing:
+                    raise Refused("unavailable", "the gateway is going down; ask again") from None
+                raise Refused("deadline", f"no answer within {seconds:g} s") from None
+            finally:
+                self._limits.discard(limit)
+
+        return bounded
+
+    async def _submit(self, request: pb.SubmitRequest, caller: Caller, context: Context) -> pb.SubmitResponse:
         if (traces := self._core.bus.traces) is not None:
             given = dict(context.invocation_metadata() or ()).get(HEADER_TRACE, "")
             traces.received(given if isinstance(given, str) else "")
-        read = partial(submission, request.response, self._caller(context), self._bounds)
+        read = partial(submission, request.response, caller, self._bounds)
         try:
             return message(pb.SubmitResponse, await self._leave(self._core.record(read)))
         except Refused as error:
             raise error.but(field=f"response.{error.field}") if error.field else error from None
 
-    async def SubmitStream(  # noqa: N802
-        self, requests: AsyncIterator[pb.SubmitStreamRequest], context: Context
+    async def _submit_stream(
+        self, requests: AsyncIterator[pb.SubmitStreamRequest | Refused], caller: Caller, write: Write
     ) -> None:
-        async with ended(context):
-            stream = Stream(self._core, self._caller(context))
-            most = self._settings.calls
-            if len(self._streams) >= most:
-                raise Refused("streams", f"{most} streams of responses are open already")
-            self._streams.add(stream)
-            try:
-                await stream.run(requests, context.write)
-            finally:
-                self._streams.discard(stream)
-                # What was sent in full is recorded and counted, whatever became of the caller.
-                self._leave(stream.drain())
+        stream = Stream(self._core, caller)
+        most = self._settings.calls
+        if len(self._streams) >= most:
+            raise Refused("streams", f"{most} streams of responses are open already")
+        self._streams.add(stream)
+        try:
+            await stream.run(requests, write)
+        finally:
+            self._streams.discard(stream)
+            # What was sent in full is recorded and counted, whatever became of the caller.
+            self._leave(stream.drain())
 
-    async def WatchScores(  # noqa: N802
-        self, request: pb.WatchScoresRequest, context: Context
-    ) -> AsyncIterator[pb.WatchScoresResponse]:
-        async with ended(context):
-            tenant = self._caller(context).tenant(request.tenant)
-            after = request.after if request.HasField("after") else None
-            if after is not None and after < 0:
-                raise Refused("invalid", "is not the position of an outcome", field="after")
-            if self._watching >= self._settings.watchers:
-                raise Refused("watchers", f"{self._settings.watchers} others watch already")
-            wanted = Filter(model=request.model, tenant=tenant, protocol=request.protocol)
-            self._watching += 1
-            try:
-                async with contextlib.aclosing(self._core.live.watch(wanted, after)) as watched:
-                    async for several in watched:
-                        for one in several:
-                            yield _event(one)
-            finally:
-                self._watching -= 1
-            raise Refused("unavailable", "the gateway is going down; watch again behind the last position")
+    async def _watch_scores(
+        self, request: pb.WatchScoresRequest, caller: Caller
+    ) -> AsyncGenerator[pb.WatchScoresResponse]:
+        tenant = caller.tenant(request.tenant)
+        after = request.after if request.HasField("after") else None
+        if after is not None and after < 0:
+            raise Refused("invalid", "is not the position of an outcome", field="after")
+        if self._watching >= self._settings.watchers:
+            raise Refused("watchers", f"{self._settings.watchers} others watch already")
+        wanted = Filter(model=request.model, tenant=tenant, protocol=request.protocol)
+        self._watching += 1
+        try:
+            async with contextlib.aclosing(self._core.live.watch(wanted, after)) as watched:
+                async for several in watched:
+                    for one in several:
+                        yield _event(one)
+        finally:
+            self._watching -= 1
+        raise Refused("unavailable", "the gateway is going down; watch again behind the last position")
 
-    @_answered
-    async def GetResponse(  # noqa: N802
-        self, request: pb.GetResponseRequest, context: Context
+    async def _get_response(
+        self, request: pb.GetResponseRequest, caller: Caller, context: Context
     ) -> pb.GetResponseResponse:
-        tenant = self._caller(context).tenant(request.tenant) or "default"
+        tenant = caller.tenant(request.tenant) or "default"
         found = await look_up(self._core.bus, tenant, request.id)
         if found is None:
             told = f"no response '{request.id[:256]}' of tenant '{tenant[:256]}' is recorded"
@@ -435,16 +427,12 @@ class Monitor(MonitorServiceServicer):
             waiting=found["waiting"],
         )
 
-    @_answered
-    async def GetReport(  # noqa: N802
-        self, request: pb.GetReportRequest, context: Context
+    async def _get_report(
+        self, request: pb.GetReportRequest, caller: Caller, context: Context
     ) -> pb.GetReportResponse:
         answer = pb.GetReportResponse()
         answer.report.update(msgspec.json.decode(ENCODER.encode(await self._core.report())))
         return answer
-
-    def _caller(self, context: Context) -> Caller:
-        return caller_of(self._core.access, context)
 
     def _leave(self, work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
         """Let work go on when the caller has gone: an event that was sent is finished and counted."""
@@ -478,34 +466,22 @@ async def ended(context: Context) -> AsyncIterator[None]:
 TRACES = traces.DESCRIPTOR.services_by_name["TraceService"].full_name
 LOGS = logs.DESCRIPTOR.services_by_name["LogsService"].full_name
 METRICS = measured.DESCRIPTOR.services_by_name["MetricsService"].full_name
-OTLP_SERVICES = (TRACES, LOGS, METRICS)
-EXPORT_NEEDS = {"Export": SEND}
 
 BATCHES = 4
 """Requests under way at once: each may have `GatewaySettings.max_whole` bytes."""
 
 
-def add_to_server(receiver: Receiver, access: Access, server: grpc.aio.Server) -> None:
-    for service, form, export in (
-        (TRACES, traces.ExportTraceServiceRequest, _export(receiver.traces, access)),
-        (LOGS, logs.ExportLogsServiceRequest, _export(receiver.logs, access)),
-        (METRICS, measured.ExportMetricsServiceRequest, _export(receiver.metrics, access)),
-    ):
-        handler: Any = grpc.unary_unary_rpc_method_handler(
-            export, form.FromString, lambda sent: sent.SerializeToString()
-        )
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {"Export": handler}),))
+def exports(receiver: Receiver, door: Door) -> dict[str, Handler]:
+    """The call of each of OTLP's services."""
 
+    def export(form: type[R], record: Callable[[R, Caller], Awaitable[Message]]) -> Handler:
+        return door.one(SEND, form, lambda request, caller, _: record(request, caller))
 
-def _export(
-    record: Callable[[R, Caller], Awaitable[T]], access: Access
-) -> Callable[[R, Context], Awaitable[T]]:
-    async def export(request: R, context: Context) -> T:
-        async with ended(context):
-            return await record(request, caller_of(access, context))
-        raise AssertionError
-
-    return export
+    return {
+        TRACES: export(traces.ExportTraceServiceRequest, receiver.traces),
+        LOGS: export(logs.ExportLogsServiceRequest, receiver.logs),
+        METRICS: export(measured.ExportMetricsServiceRequest, receiver.metrics),
+    }
 
 
 SERVICE = pb.DESCRIPTOR.services_by_name["MonitorService"].full_name
@@ -538,33 +514,24 @@ class GrpcServer:
         credentials = _credentials(settings.grpc)
         if settings.grpc.tls_cert:
             show_end(self._core.metrics, "gateway.grpc.tls_cert", settings.grpc.tls_cert)
-        admission = partial(
-            Admission,
-            access=self._core.access,
-            timeout=settings.http.body_timeout,
-            held=self._core.held,
-            reading=self._core.threads,
-        )
-        calls, line, batch = settings.grpc.calls, settings.intake.max_line, settings.max_whole
+        core = self._core
         self._server = server = grpc.aio.server(
-            interceptors=[
-                admission(SERVICE, needs=NEEDS, calls=calls, limit=line, weigh=weigh_message),
-                admission(
-                    *OTLP_SERVICES,
-                    needs=EXPORT_NEEDS,
-                    calls=BATCHES,
-                    limit=batch,
-                    weigh=weigh,
-                    refused=partial(self._core.batch_refused, "otlp"),
-                ),
-            ],
-            options=self._options(),
-            maximum_concurrent_rpcs=settings.grpc.watchers + MAX_CALLS,
+            options=self._options(), maximum_concurrent_rpcs=settings.grpc.watchers + MAX_CALLS
         )
-        add_MonitorServiceServicer_to_server(self._monitor, server)  # type: ignore[no-untyped-call]
-        add_to_server(self._receiver, self._core.access, server)
+        door = Door(core, calls=settings.grpc.calls, limit=settings.intake.max_line, weigh=weigh_message)
+        of_batches = Door(
+            core,
+            calls=BATCHES,
+            limit=settings.max_whole,
+            weigh=weigh,
+            refused=partial(core.batch_refused, "otlp"),
+        )
+        services = {SERVICE: self._monitor.calls(door)}
+        services |= {name: {"Export": call} for name, call in exports(self._receiver, of_batches).items()}
+        for name, calls in services.items():
+            server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, calls),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        names = (SERVICE, *OTLP_SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        names = (*services, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, server)
         host = settings.host or "[::]"
         address = f"{f'[{host}]' if ':' in host and host[0] != '[' else host}:{settings.grpc_port}"
@@ -643,130 +610,141 @@ def _credentials(settings: GrpcSettings) -> grpc.ServerCredentials | None:
     return grpc.ssl_server_credentials([(pair[0], pair[1])])
 
 
-Handler = Any
+Handler: TypeAlias = Any
 """`grpc.RpcMethodHandler`, whose attributes its types do not know."""
 
 
-class Admission(grpc.aio.ServerInterceptor):
-    """Before every call of some services."""
+class Door:
+    """What comes before calls: who calls, whether they may, and of one message its bounds."""
 
     def __init__(
         self,
-        *services: str,
-        needs: Mapping[str, Need],
-        access: Access,
+        core: GatewayCore,
+        *,
         calls: int,
-        timeout: float,
         limit: int,
-        held: Held,
         weigh: Callable[[bytes, Descriptor], int],
-        reading: Reading,
         refused: Callable[[Refused, Caller], Awaitable[None]] | None = None,
     ) -> None:
-        """`calls` with a message of at most `limit` bytes are under way at once; each message must be there
-        after `timeout` seconds. `weigh` says how many bytes it will take of what is `held`, and raises
-        `InputError` for one that holds too much. `refused` hears of messages that are not taken."""
-        self._prefixes = tuple(f"/{service}/" for service in services)
+        """`calls` with a message of at most `limit` bytes are under way at once. `weigh` says how many bytes
+        it will take of what is held, and raises `InputError` for one that holds too much. `refused` hears of
+        messages that are not taken."""
+        self._access = core.access
+        self._timeout = core.settings.http.body_timeout
+        self._held = core.held
+        self._reading = core.threads
         self._limit = limit
-        self._needs = needs
-        self._access = access
-        self._timeout = timeout
-        self._held = held
         self._weigh = weigh
-        self._reading = reading
         self._refused = refused
         self._calls = asyncio.Semaphore(calls)
 
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
-        handler_call_details: grpc.HandlerCallDetails,
+    def one(self, need: Need, form: type[R], answer: Answer[R]) -> Handler:
+        """A call with one message and one answer."""
+
+        async def call(requests: AsyncIterator[bytes], context: Context) -> Message:
+            async with ended(context):
+                caller = self._caller(context, need)
+                async with self._calls:
+                    with Share(self._held) as share:
+                        asked = await self._message(requests, form, caller, share)
+                        return await answer(asked, caller, context)
+            raise AssertionError
+
+        return grpc.stream_unary_rpc_method_handler(call, None, _written)
+
+    def many(
+        self, need: Need, form: type[R], answers: Callable[[R, Caller], AsyncGenerator[Message]]
     ) -> Handler:
-        handler = await continuation(handler_call_details)
-        method = handler_call_details.method
-        if handler is None or not method.startswith(self._prefixes):
-            return handler
-        need = self._needs[method.rpartition("/")[2]]
-        form = descriptor_pool.Default().FindMethodByName(method[1:].replace("/", ".")).input_type  # type: ignore[no-untyped-call]
+        """A call with one message and any number of answers, which takes no place of others."""
 
-        def weigh(data: bytes) -> int:
-            """How many bytes the message will take. Raises `Refused`."""
-            if len(data) > self._limit:
-                message = f"the message has {len(data)} bytes; at most {self._limit} are taken"
-                raise Refused("message_too_large", message)
-            try:
-                return self._weigh(data, form)
-            except TooLong as error:
-                raise Refused("too_large", f"the message {error}") from error
-            except InputError as error:
-                raise Refused("invalid", "is no message of this call: it does not decode") from error
+        async def call(requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[Message]:
+            async with ended(context):
+                caller = self._caller(context, need)
+                async with self._calls:
+                    with Share(self._held) as share:
+                        asked = await self._message(requests, form, caller, share)
+                async with contextlib.aclosing(answers(asked, caller)) as told:
+                    async for answer in told:
+                        yield answer
 
-        def decode(data: bytes) -> Any:
-            try:
-                return handler.request_deserializer(data)
-            except DecodeError as error:
-                raise Refused("invalid", "is no message of this call: it does not decode") from error
+        return grpc.stream_stream_rpc_method_handler(call, None, _written)
 
-        def read(data: bytes) -> Any:
-            """One message of a stream, or why it is none."""
+    def stream(
+        self,
+        need: Need,
+        form: type[R],
+        take: Callable[[AsyncIterator[R | Refused], Caller, Write], Awaitable[None]],
+    ) -> Handler:
+        """A call with any number of messages, each of which may be none, and of answers."""
+
+        def read(data: bytes) -> R | Refused:
             try:
-                weigh(data)
-                return decode(data)
+                self._size(data, form)
+                return _decoded(data, form)
             except Refused as error:
                 return error
 
-        async def checked(context: Context) -> None:
-            try:
-                caller_of(self._access, context).check(need)
-            except Refused as error:
-                await end(context, error)
+        async def call(requests: AsyncIterator[R | Refused], context: Context) -> None:
+            async with ended(context):
+                await take(requests, self._caller(context, need), context.write)
 
-        async def message(requests: AsyncIterator[bytes], context: Context, share: Share) -> Any:
-            # Where the library has ended the call, nobody says any more who called.
-            caller = caller_of(self._access, context)
-            try:
-                async with asyncio.timeout(self._timeout):
-                    data = await anext(requests)
-                if len(data) <= SMALL:
-                    share.hold(weigh(data))
-                    return decode(data)
-                share.hold(len(data))
-                share.hold(await self._reading.run(caller.sender, weigh, data))
-                return await self._reading.run(caller.sender, decode, data)
-            except (Refused, TransientError) as error:
-                ended = refusal_of(error)
-            except TimeoutError:
-                ended = Refused("slow", f"the call's message was not there after {self._timeout:g} s")
-            except StopAsyncIteration:
-                # The library itself ends a call whose message is larger than any call takes, and says so.
-                message = f"the call has no message, or one of more than {self._limit} bytes"
-                if self._refused is not None:
-                    await self._refused(Refused("message_too_large", message), caller)
-                return await end(context, Refused("invalid", message))
-            if self._refused is not None:
-                await self._refused(ended, caller)
-            return await end(context, ended)
+        return grpc.stream_stream_rpc_method_handler(call, read, _written)
 
-        async def one(requests: AsyncIterator[bytes], context: Context) -> Any:
-            await checked(context)
-            async with self._calls:
-                with Share(self._held) as share:
-                    return await handler.unary_unary(await message(requests, context, share), context)
+    def _caller(self, context: Context, need: Need) -> Caller:
+        """Who calls. Raises `Refused` where nobody knows, or they may not."""
+        caller = caller_of(self._access, context)
+        caller.check(need)
+        return caller
 
-        async def many(requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[Any]:
-            await checked(context)
-            async with self._calls:
-                with Share(self._held) as share:
-                    asked = await message(requests, context, share)
-            async for answer in handler.unary_stream(asked, context):
-                yield answer
+    async def _message(
+        self, requests: AsyncIterator[bytes], form: type[R], caller: Caller, share: Share
+    ) -> R:
+        """The one message of a call, held as its share. Raises `Refused`, as is told."""
+        try:
+            async with asyncio.timeout(self._timeout):
+                data = await anext(requests)
+            if len(data) <= SMALL:
+                share.hold(self._size(data, form))
+                return _decoded(data, form)
+            share.hold(len(data))
+            share.hold(await self._reading.run(caller.sender, self._size, data, form))
+            return await self._reading.run(caller.sender, _decoded, data, form)
+        except (Refused, TransientError) as error:
+            told = refused = refusal_of(error)
+        except TimeoutError:
+            message = f"the call's message was not there after {self._timeout:g} s"
+            told = refused = Refused("slow", message)
+        except StopAsyncIteration:
+            # The library itself ends a call whose message is larger than any call takes, and says so.
+            message = f"the call has no message, or one of more than {self._limit} bytes"
+            told, refused = Refused("message_too_large", message), Refused("invalid", message)
+        if self._refused is not None:
+            await self._refused(told, caller)
+        raise refused
 
-        async def streamed(requests: AsyncIterator[Any], context: Context) -> None:
-            await checked(context)
-            await handler.stream_stream(requests, context)
+    def _size(self, data: bytes, form: type[Message]) -> int:
+        """How many bytes the message will take. Raises `Refused`."""
+        if len(data) > self._limit:
+            message = f"the message has {len(data)} bytes; at most {self._limit} are taken"
+            raise Refused("message_too_large", message)
+        try:
+            return self._weigh(data, form.DESCRIPTOR)
+        except TooLong as error:
+            raise Refused("too_large", f"the message {error}") from error
+        except InputError as error:
+            raise Refused("invalid", UNDECODED) from error
 
-        if handler.request_streaming:
-            return grpc.stream_stream_rpc_method_handler(streamed, read, handler.response_serializer)
-        if handler.response_streaming:
-            return grpc.stream_stream_rpc_method_handler(many, None, handler.response_serializer)
-        return grpc.stream_unary_rpc_method_handler(one, None, handler.response_serializer)
+
+UNDECODED = "is no message of this call: it does not decode"
+
+
+def _decoded(data: bytes, form: type[R]) -> R:
+    """Raises `Refused`."""
+    try:
+        return form.FromString(data)
+    except DecodeError as error:
+        raise Refused("invalid", UNDECODED) from error
+
+
+def _written(answer: Message) -> bytes:
+    return answer.SerializeToString()
