@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import re
 import time
-from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 import msgspec
@@ -83,34 +83,10 @@ LEFT_OUT = {
 """Why words are grey."""
 
 
-class _Wrong(msgspec.Struct, frozen=True):
-    """What of a sub-sentence is refuted: the facts, where the answer says them, and words of the others."""
+Wrong = tuple[str, tuple[int, int] | None]
+"""A refuted fact, and where the answer says it, if its judge tells."""
 
-    facts: tuple[str, ...] = ()
-    spans: tuple[tuple[int, int], ...] = ()
-    words: frozenset[str] = frozenset()
-
-    def places(self, text: str, start: int) -> list[tuple[int, int]]:
-        """What to mark of a stretch of the answer that begins at `start`, in order, nothing twice."""
-        said = [(max(0, first - start), min(last - start, len(text))) for first, last in self.spans]
-        if self.words:
-            said += [word.span() for word in _WORD.finditer(text) if stem(word[0]) in self.words]
-        found: list[tuple[int, int]] = []
-        for first, last in sorted(said):
-            if found and first < found[-1][1]:
-                found[-1] = (found[-1][0], max(last, found[-1][1]))
-            elif first < last:
-                found.append((first, last))
-        return found
-
-
-_RIGHT = _Wrong()
-
-
-def _wrong(facts: Iterable[str], spans: Iterable[tuple[int, int]] = (), others: Iterable[str] = ()) -> _Wrong:
-    """`others` are the facts of which no place is known: their words are marked wherever they stand."""
-    words = {stem(word) for fact in others for word in _WORD.findall(fact)} - STOP
-    return _Wrong(tuple(facts), tuple(spans), frozenset(words))
+_PLAIN = ("", "")
 
 
 def marked(
@@ -124,74 +100,98 @@ def marked(
 
     Of a refuted fact the words are marked that say it, where its judge tells which.
     """
-    refuted: dict[int, list[JudgedClaim]] = defaultdict(list)
+    refuted: dict[int, list[Wrong]] = defaultdict(list)
     for claim in claims:
         if claim.decision is Decision.REFUTED:
-            refuted[claim.unit].append(claim)
+            refuted[claim.unit].append((claim.text, claim.span))
     if answer is None:
-        whole = Markup(" ").join(
-            _unit(unit.text.strip(), unit.label, _wrong(texts, others=texts))
+        alone = (
+            _sentence(unit.text, [text for text, _ in refuted.get(at, ())], unit.label)
             for at, unit in enumerate(units)
-            for texts in [[claim.text for claim in refuted.get(at, ())]]
         )
-        return _words(whole)
-    wrong = {
-        at: _wrong_in(units[at].start, units[at].end, found)
-        for at, found in refuted.items()
-        if 0 <= at < len(units)
-    }
+        return _words(Markup(" ").join(alone))
     if len(answer) <= limit:
-        return _words(_between(answer, len(answer), units, wrong, left_out))
+        return _words(_painted(answer, len(answer), units, refuted, left_out))
     left = len(answer) - MOST_CHARACTERS
     more = Markup('<p class="note">{:,} more characters are not shown</p>').format(left) if left > 0 else ""
     return Markup("{}<details><summary>all {:,} characters</summary>{}{}</details>").format(
-        _words(_between(answer, limit, units, wrong, left_out) + "…"),
+        _words(_painted(answer, limit, units, refuted, left_out) + "…"),
         len(answer),
-        _words(_between(answer, min(len(answer), MOST_CHARACTERS), units, wrong, left_out)),
+        _words(_painted(answer, min(len(answer), MOST_CHARACTERS), units, refuted, left_out)),
         more,
     )
 
 
 def marked_sentence(sentence: str, facts: Iterable[str]) -> Markup:
     """One sub-sentence with the words of these facts marked."""
-    told = list(facts)
-    return Markup('<bdi class="sentence-text">{}</bdi>').format(
-        _unit(sentence.strip(), Label.DESCRIPTIVE, _wrong(told, others=told))
-    )
+    return Markup('<bdi class="sentence-text">{}</bdi>').format(_sentence(sentence, facts))
 
 
-def _wrong_in(start: int, end: int, refuted: Sequence[JudgedClaim]) -> _Wrong:
-    """Of the sub-sentence in these characters of the answer. A place outside of it is none."""
-    spans: list[tuple[int, int]] = []
-    others: list[str] = []
-    for claim in refuted:
-        first, last = claim.span or (0, 0)
-        if start <= first < last <= end:
-            spans.append((first, last))
-        else:
-            others.append(claim.text)
-    return _wrong((claim.text for claim in refuted), spans, others)
+def _sentence(text: str, facts: Iterable[str], label: Label = Label.DESCRIPTIVE) -> Markup:
+    alone = text.strip()
+    whole = SubSentence(start=0, end=len(alone), text=alone, label=label)
+    return _painted(alone, len(alone), [whole], {0: [(fact, None) for fact in facts]})
 
 
-def _between(
+def _painted(
     answer: str,
     end: int,
     units: Sequence[SubSentence],
-    wrong: Mapping[int, _Wrong],
-    left_out: Sequence[LeftOut],
+    refuted: Mapping[int, Sequence[Wrong]],
+    left_out: Sequence[LeftOut] = (),
 ) -> Markup:
-    made, at = [], 0
+    """The answer up to `end`: each character looks as its sub-sentence does, or grey where it was not read,
+    and is marked where it says what is wrong."""
+    looks, wrong, at = [_PLAIN] * len(answer), bytearray(len(answer)), 0
     for number, unit in enumerate(units):
         # Places are the judge's word, and may be none.
-        if unit.start < at or unit.end > len(answer) or unit.end <= unit.start or unit.start >= end:
+        if not at <= unit.start < unit.end <= len(answer):
             continue
-        piece = answer[unit.start : min(unit.end, end)]
-        start = unit.start + len(piece) - len(piece.lstrip())
-        made.append(_grey(answer, at, start, left_out))
-        at = min(unit.end, end)
-        made.append(_grey(answer, start, at, left_out, unit.label, wrong.get(number, _RIGHT)))
-    made.append(_grey(answer, at, end, left_out))
+        piece = answer[unit.start : unit.end]
+        first, at = unit.start + len(piece) - len(piece.lstrip()), unit.end
+        facts = refuted.get(number, ())
+        looks[first:at] = [_look(unit.label, facts)] * (at - first)
+        for start, last in _places(answer, unit, facts):
+            wrong[start:last] = b"\1" * (last - start)
+    for part in left_out:
+        start, last = max(0, part.start), min(part.end, len(answer))
+        why = LEFT_OUT[part.kind] + (f" ({part.detail})" if part.detail else "")
+        looks[start:last] = [("analytical", why)] * (last - start)
+        wrong[start:last] = bytes(max(0, last - start))
+    made = []
+    for (kind, title), stretch in groupby(range(end), looks.__getitem__):
+        inside = Markup("")
+        for is_wrong, places in groupby(stretch, wrong.__getitem__):
+            text = visible("".join(answer[place] for place in places))
+            inside += Markup("<mark>{}</mark>").format(text) if is_wrong else escape(text)
+        made.append(
+            Markup('<span class="unit {}" title="{}">{}</span>').format(kind, title, inside)
+            if kind
+            else inside
+        )
     return Markup("").join(made)
+
+
+def _look(label: Label, facts: Sequence[Wrong]) -> tuple[str, str]:
+    """The kind of a sub-sentence, and what is told of it."""
+    if facts:
+        return "wrong", visible("\n".join(f"✗ {fact[:200]}" for fact, _ in facts[:5]))
+    return ("analytical", "analytical: not judged") if label is Label.ANALYTICAL else _PLAIN
+
+
+def _places(answer: str, unit: SubSentence, facts: Iterable[Wrong]) -> Iterator[tuple[int, int]]:
+    """Where a sub-sentence says what is wrong. Of a fact whose place is not told, or lies outside of it, its
+    words wherever they stand."""
+    words: set[str] = set()
+    for fact, span in facts:
+        first, last = span or (0, 0)
+        if unit.start <= first < last <= unit.end:
+            yield first, last
+        else:
+            words |= {stem(word) for word in _WORD.findall(fact)}
+    for word in _WORD.finditer(answer, unit.start, unit.end):
+        if stem(word[0]) in words - STOP:
+            yield word.span()
 
 
 def unread_shares(answer: str, left_out: Sequence[LeftOut]) -> dict[str, float]:
@@ -202,53 +202,6 @@ def unread_shares(answer: str, left_out: Sequence[LeftOut]) -> dict[str, float]:
             letters[part.detail] += sum(map(str.isalpha, answer[part.start : part.end]))
     whole = sum(map(str.isalpha, answer))
     return {language: number / whole for language, number in letters.most_common() if number}
-
-
-def _grey(
-    answer: str,
-    start: int,
-    end: int,
-    left_out: Sequence[LeftOut],
-    label: Label = Label.DESCRIPTIVE,
-    wrong: _Wrong = _RIGHT,
-) -> Markup:
-    """A stretch of the answer, in grey what of it was not read, with the reason."""
-    made, at = [], start
-    for part in left_out[bisect_left(left_out, start, key=lambda part: part.end) :]:
-        if part.start >= end:
-            break
-        first, last = max(part.start, at), min(part.end, end)
-        if first >= last:
-            continue
-        made.append(_unit(answer[at:first], label, wrong, at))
-        why = LEFT_OUT[part.kind] + (f" ({part.detail})" if part.detail else "")
-        made.append(
-            Markup('<span class="unit analytical" title="{}">{}</span>').format(
-                why, visible(answer[first:last])
-            )
-        )
-        at = last
-    made.append(_unit(answer[at:end], label, wrong, at))
-    return Markup("").join(made)
-
-
-def _unit(text: str, label: Label, wrong: _Wrong, start: int = 0) -> Markup:
-    if not wrong.facts:
-        if label is Label.ANALYTICAL:
-            return _not_judged(text, "analytical: not judged")
-        return escape(visible(text))
-    pieces, at = [], 0
-    for first, last in wrong.places(text, start):
-        pieces.append(escape(visible(text[at:first])))
-        pieces.append(Markup("<mark>{}</mark>").format(visible(text[first:last])))
-        at = last
-    pieces.append(escape(visible(text[at:])))
-    title = visible("\n".join(f"✗ {fact[:200]}" for fact in wrong.facts[:5]))
-    return Markup('<span class="unit wrong" title="{}">{}</span>').format(title, Markup("").join(pieces))
-
-
-def _not_judged(text: str, why: str) -> Markup:
-    return Markup('<span class="unit analytical" title="{}">{}</span>').format(why, visible(text))
 
 
 def stem(word: str) -> str:
