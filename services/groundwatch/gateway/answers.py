@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain, product
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -25,7 +26,7 @@ from groundwatch.protocols.base import Stage
 from groundwatch.reporting.answers import MOST, AnswerQuery, Found, Hit, Rank, write_cursor
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.history import merged
-from groundwatch.runtime.delivery.streams import FAULTS, Batch, Read, last_message, position_of
+from groundwatch.runtime.delivery.streams import FAULTS, Batch, Read, position_of
 from groundwatch.runtime.services.tasks import SupervisedTask
 from groundwatch.runtime.stores.tombstones import Erased
 from groundwatch.runtime.telemetry.logs import logger
@@ -34,11 +35,12 @@ from groundwatch.topology import (
     JUDGED,
     OUTCOMES,
     RESPONSES,
+    Address,
     parse_subject,
     run_subjects,
     subject_of,
 )
-from groundwatch.topology.partitions import stream_in, stream_of, subjects_in
+from groundwatch.topology.partitions import stream_in, subjects_in
 
 _SCORED = msgspec.json.Decoder(ResponseScored)
 
@@ -300,11 +302,15 @@ _RECORDED = msgspec.json.Decoder(ResponseRecorded)
 _JUDGED = msgspec.json.Decoder(ClaimsVerified | ClaimsMatched | ChainAdvanced)
 
 
-class RawEvent(msgspec.Struct, frozen=True, kw_only=True):
+class RawEvent(msgspec.Struct, frozen=True):
     """An event as it lies in its stream, or did."""
 
     subject: str
     data: bytes
+
+    @property
+    def address(self) -> Address:
+        return parse_subject(self.subject) or Address("", "", "")
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -342,26 +348,17 @@ async def find_answer(
     keys = list(dict.fromkeys([*(hit.key for hit in hits), home_key(key, bus.partitions)]))
     own = [hit for hit in hits if hit.run == wanted]
     events = await _hot(bus, wanted, keys, [hit.protocol for hit in own])
-    response = _decoded(_RECORDED, events, RESPONSES)
+    response = _recorded(events)
     if response is None and hits:
         events = await _archived(search, hits, wanted) or events
-        response = _decoded(_RECORDED, events, RESPONSES)
+        response = _recorded(events)
     if response is None and not own:
         return None
-    outcomes = {
-        event.protocol: event
-        for _, raw in events
-        if parse_kind(raw.subject) == "outcome" and (event := _decode(_SCORED, raw.data)) is not None
-    }
+    outcomes = {event.protocol: event for _, event in _of_kind(events, "outcome", _SCORED)}
     missing = [hit for hit in own if hit.protocol not in outcomes]
     for event in await search.archived_outcomes(missing):
         outcomes[event.protocol] = event
     protocols = dict.fromkeys([*(response.protocols if response else ()), *outcomes])
-    judged = {}
-    for _, raw in events:
-        if parse_kind(raw.subject) == "judged" and (found := _decode(_JUDGED, raw.data)) is not None:
-            address = parse_subject(raw.subject)
-            judged[address.protocol if address else ""] = found
     return Answer(
         key=keys[0],
         id=name,
@@ -372,76 +369,59 @@ async def find_answer(
         outcomes={name: outcomes[name] for name in protocols if name in outcomes},
         waiting=tuple(name for name in protocols if name not in outcomes),
         hits=tuple(hits),
-        events=tuple(raw for _, raw in events),
-        judged=judged,
+        events=tuple(events),
+        judged={address.protocol: event for address, event in _of_kind(events, "judged", _JUDGED)},
     )
-
-
-def parse_kind(subject: str) -> str:
-    address = parse_subject(subject)
-    return address.kind if address is not None else ""
 
 
 async def _hits(search: AnswerSearch, query: AnswerQuery) -> list[Hit]:
     return (await search.search(query, most=OF_ONE)).hits if search.index is not None else []
 
 
-async def _hot(
-    bus: Bus, run: str, keys: Sequence[str], protocols: Sequence[str]
-) -> list[tuple[str, RawEvent]]:
-    """Events of this run that streams hold, each with its stream's name in the first partition."""
-    recorded = await _last(bus, [(RESPONSES, subject_of("recorded", run, key)) for key in keys])
-    response = _decoded(_RECORDED, recorded, RESPONSES)
+async def _hot(bus: Bus, run: str, keys: Sequence[str], protocols: Sequence[str]) -> list[RawEvent]:
+    """Events of this run that streams hold."""
+    recorded = await _last(bus, RESPONSES, [subject_of("recorded", run, key) for key in keys])
+    response = _recorded(recorded)
     if response is not None:
         keys = [response.key]
         protocols = list(dict.fromkeys([*response.protocols, *protocols]))
-    wanted = []
-    for key in keys:
-        for protocol in protocols:
-            wanted += [
-                (EXTRACTED, subject_of("extracted", run, stage, protocol, key))
-                for stage in (Stage.VERIFICATION, Stage.MATCHING, Stage.SCORING)
-            ]
-            wanted.append((JUDGED, subject_of("judged", run, Stage.SCORING, protocol, key)))
-            wanted.append((OUTCOMES, subject_of("outcome", run, protocol, key)))
-    return [*recorded, *await _last(bus, wanted)]
+    extracted, judged, outcomes = [], [], []
+    for place in product(protocols, keys):
+        for stage in (Stage.VERIFICATION, Stage.MATCHING, Stage.SCORING):
+            extracted.append(subject_of("extracted", run, stage, *place))
+        judged.append(subject_of("judged", run, Stage.SCORING, *place))
+        outcomes.append(subject_of("outcome", run, *place))
+    behind = await asyncio.gather(
+        _last(bus, EXTRACTED, extracted), _last(bus, JUDGED, judged), _last(bus, OUTCOMES, outcomes)
+    )
+    return [*recorded, *chain.from_iterable(behind)]
 
 
-async def _last(bus: Bus, wanted: Sequence[tuple[str, str]]) -> list[tuple[str, RawEvent]]:
+async def _last(bus: Bus, stream: str, subjects: Sequence[str]) -> list[RawEvent]:
     try:
-        found = await asyncio.gather(
-            *(last_message(bus.js, stream_of(stream, subject), subject) for stream, subject in wanted)
-        )
+        found = await bus.history.hot.last_of_each(stream, subjects)
     except FAULTS as error:
         raise TransientError(f"cannot be read from NATS: {words(error)}") from error
-    return [
-        (stream, RawEvent(subject=read.subject, data=read.data))
-        for (stream, _), read in zip(wanted, found, strict=True)
-        if read is not None
-    ]
+    return [RawEvent(read.subject, read.data) for read in found if read is not None]
 
 
-async def _archived(search: AnswerSearch, hits: Sequence[Hit], run: str) -> list[tuple[str, RawEvent]]:
+async def _archived(search: AnswerSearch, hits: Sequence[Hit], run: str) -> list[RawEvent]:
     """Events of this run that have left their streams."""
     about = next((hit for hit in hits if hit.run == run), hits[0])
     found = await search.archived_messages(about.key, about.recorded_at)
-    return [
-        (stream, RawEvent(subject=subject, data=data))
-        for stream, subject, data, _ in found
-        if (address := parse_subject(subject)) is not None and address.run == run
-    ]
+    events = [RawEvent(subject, data) for _, subject, data, _ in found]
+    return [event for event in events if event.address.run == run]
 
 
-def _decoded(
-    decoder: msgspec.json.Decoder[T], events: Sequence[tuple[str, RawEvent]], stream: str
-) -> T | None:
-    return next(
-        (event for name, raw in events if name == stream if (event := _decode(decoder, raw.data))), None
-    )
+def _recorded(events: Sequence[RawEvent]) -> ResponseRecorded | None:
+    return next((event for _, event in _of_kind(events, "recorded", _RECORDED)), None)
 
 
-def _decode(decoder: msgspec.json.Decoder[T], data: bytes) -> T | None:
-    try:
-        return decoder.decode(data)
-    except UNDECODED:
-        return None
+def _of_kind(
+    events: Sequence[RawEvent], kind: str, decoder: msgspec.json.Decoder[T]
+) -> Iterator[tuple[Address, T]]:
+    """Those that can be read."""
+    for raw in events:
+        if raw.address.kind == kind:
+            with contextlib.suppress(*UNDECODED):
+                yield raw.address, decoder.decode(raw.data)

@@ -6,7 +6,7 @@ import math
 import socket
 import ssl
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ import httpcore
 import httpx
 
 from groundwatch.errors import InputError, MissingExtraError, SettingsError, TransientError
+from groundwatch.gateway.refusals import bounded
 from groundwatch.image_files import ImageFolders
 from groundwatch.runtime.security.networks import Networks
 from groundwatch.runtime.security.urls import PORTS, STORES, AllowList, Url, read_location, read_url, shown
@@ -144,27 +145,20 @@ class Web:
         target = httpcore.URL(
             scheme=url.scheme.encode(), host=url.host.encode(), port=url.port, target=url.target.encode()
         )
-        headers = [("Host", url.place), *HEADERS]
-        async with self._pool.stream("GET", target, headers=headers) as reply:
-            said = {name.lower().decode("latin-1"): text.decode("latin-1") for name, text in reply.headers}
+        async with self._pool.stream("GET", target, headers=[("Host", url.place), *HEADERS]) as reply:
+            said = httpx.Headers(reply.headers)
             if reply.status in REDIRECTS:
                 return said.get("location", "")
             if reply.status != 200:
                 message = f"{url.shown} is answered with status {reply.status}"
-                if reply.status >= 500 or reply.status in PASSING:
-                    raise TransientError(message)
-                raise InputError(message)
+                passing = reply.status >= 500 or reply.status in PASSING
+                raise TransientError(message) if passing else InputError(message)
             if (coding := said.get("content-encoding", "identity").strip().lower()) not in ("", "identity"):
                 raise InputError(f"{url.shown} is sent as {coding[:40]}, though it was asked for as it is")
             length = said.get("content-length", "")
             if length.isascii() and length.isdigit() and (len(length) > 18 or int(length) > most):
-                raise InputError(f"{url.shown} has more than {most} bytes")
-            body = bytearray()
-            async for piece in reply.aiter_stream():
-                body += piece
-                if len(body) > most:
-                    raise InputError(f"{url.shown} has more than {most} bytes")
-            return bytes(body)
+                raise _too_large(url, most)
+            return await _body(url, reply.aiter_stream(), most)
 
     def _follow(self, url: Url, location: str) -> Url:
         if not location.isascii() or not location.isprintable() or not location:
@@ -189,6 +183,19 @@ def _failure(url: Url, error: Exception) -> InputError | TransientError:
     return TransientError(f"{url.shown} cannot be fetched now ({str(error)[:200] or type(error).__name__})")
 
 
+async def _body(url: Url, pieces: AsyncIterable[Any], most: int) -> bytes:
+    body = bytearray()
+    async for piece in pieces:
+        body += piece
+        if len(body) > most:
+            raise _too_large(url, most)
+    return bytes(body)
+
+
+def _too_large(url: Url, most: int) -> InputError:
+    return InputError(f"{url.shown} has more than {most} bytes")
+
+
 PIECE = 256 * 1024
 
 
@@ -210,12 +217,8 @@ class Stores:
         try:
             found = await obstore.get_async(store, url.path[1:])
             if found.meta["size"] > most:
-                raise InputError(f"{url.shown} has more than {most} bytes")
-            body = bytearray()
-            async for piece in found.stream(min_chunk_size=PIECE):
-                body += piece
-                if len(body) > most:
-                    raise InputError(f"{url.shown} has more than {most} bytes")
+                raise _too_large(url, most)
+            return await _body(url, found.stream(min_chunk_size=PIECE), most)
         except (exceptions.NotFoundError, FileNotFoundError) as error:
             raise InputError(f"{url.shown} is not there") from error
         except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError, PermissionError) as error:
@@ -224,7 +227,6 @@ class Stores:
         except exceptions.BaseError as error:
             logger.info("fetch.failed", url=url.shown, error=_first_line(error))
             raise TransientError(f"{url.shown} cannot be fetched now") from error
-        return bytes(body)
 
 
 def _store(scheme: str, bucket: str, options: Mapping[str, Any]) -> "S3Store | GCSStore":
@@ -335,20 +337,14 @@ class Fetcher:
         return read
 
     async def _get(self, url: Url, most: int) -> bytes:
-        seconds = self._settings.seconds
-        limit = asyncio.timeout(seconds)
-        try:
-            async with limit:
-                if url.scheme in PORTS:
-                    return await self._web.get(url, most)
-                if url.scheme in STORES:
-                    return await self._stores.get(url, most)
-                loop = asyncio.get_running_loop()
-                return await loop.run_in_executor(self._threads, self._file, url, most)
-        except TimeoutError as error:
-            if not limit.expired():
-                raise
-            raise TransientError(f"{url.shown} was not there within {seconds:g} s") from error
+        async with bounded(self._settings.seconds, f"{url.shown} was not there"):
+            if url.scheme in PORTS:
+                return await self._web.get(url, most)
+            if url.scheme in STORES:
+                return await self._stores.get(url, most)
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._threads, self._file, url, most)
+        raise AssertionError
 
     def _file(self, url: Url, most: int) -> bytes:
         try:

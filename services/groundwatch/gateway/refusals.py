@@ -219,9 +219,8 @@ open requests (25 s): none is cut."""
 
 
 @contextlib.asynccontextmanager
-async def bounded() -> AsyncIterator[None]:
-    """End the block after `ANSWER_SECONDS`. Raises `TransientError` then."""
-    seconds = ANSWER_SECONDS
+async def bounded(seconds: float = ANSWER_SECONDS, missing: str = "no answer") -> AsyncIterator[None]:
+    """End the block after so many seconds. Raises `TransientError` then."""
     limit = asyncio.timeout(seconds)
     try:
         async with limit:
@@ -229,4 +228,4 @@ async def bounded() -> AsyncIterator[None]:
     except TimeoutError as error:
         if not limit.expired():
             raise
-        raise TransientError(f"no answer within {seconds:g} s") from error
+        raise TransientError(f"{missing} within {seconds:g} s") from error
