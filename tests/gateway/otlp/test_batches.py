@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
-    ExportTracePartialSuccess,
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
@@ -128,15 +127,22 @@ async def test_a_request_in_many_parts_is_answered_once(gateway, monkeypatch):
     assert len(await gateway.events()) == 42
 
 
-def test_the_answers_to_parts_are_one_answer():
-    def answer(rejected: int, why: str) -> ExportTraceServiceResponse:
-        partly = ExportTracePartialSuccess(rejected_spans=rejected, error_message=why)
-        return ExportTraceServiceResponse(partial_success=partly if why else None)
+async def test_the_answers_to_parts_are_one_answer(gateway, monkeypatch):
+    for module, name, size in ((otlp, "PART", 2_000), (otlp, "FED", 1_000), (batches, "PIECE", 700)):
+        monkeypatch.setattr(module, name, size)
+    told = iter([(0, ""), (2, "first"), (0, ""), (3, "second")])
 
-    told = None
-    for part in (answer(0, ""), answer(2, "first"), answer(0, ""), answer(3, "second")):
-        told = otlp._together(told, part)
-    assert told == answer(5, "first")
+    async def receive(self, request, caller):
+        return next(told, (0, ""))
+
+    monkeypatch.setattr(otlp.Receiver, "receive", receive)
+    spans = (span(said(f"{n:02}" * 10, answer=f"A {n}."), span_id=n.to_bytes(8, "big")) for n in range(1, 41))
+    content = gzip.compress(traces(*spans).SerializeToString())
+    headers = PROTOBUF | {"Content-Encoding": "gzip"}
+    reply = await gateway.http.post("/v1/traces", content=content, headers=headers)
+    partly = ExportTraceServiceResponse.FromString(reply.content).partial_success
+    assert next(told, None) is None
+    assert (partly.rejected_spans, partly.error_message) == (5, "first")
 
 
 async def test_what_is_whole_of_a_request_that_is_cut_off_is_recorded(gateway, monkeypatch):

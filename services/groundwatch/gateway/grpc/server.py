@@ -463,25 +463,15 @@ async def ended(context: Context) -> AsyncIterator[None]:
         await end(context, refusal_of(error))
 
 
-TRACES = traces.DESCRIPTOR.services_by_name["TraceService"].full_name
-LOGS = logs.DESCRIPTOR.services_by_name["LogsService"].full_name
-METRICS = measured.DESCRIPTOR.services_by_name["MetricsService"].full_name
+OTLP: tuple[tuple[Any, type[Message]], ...] = (
+    (traces.DESCRIPTOR.services_by_name["TraceService"], traces.ExportTraceServiceRequest),
+    (logs.DESCRIPTOR.services_by_name["LogsService"], logs.ExportLogsServiceRequest),
+    (measured.DESCRIPTOR.services_by_name["MetricsService"], measured.ExportMetricsServiceRequest),
+)
+"""Its services and the message that the one call of each takes."""
 
 BATCHES = 4
 """Requests under way at once: each may have `GatewaySettings.max_whole` bytes."""
-
-
-def exports(receiver: Receiver, door: Door) -> dict[str, Handler]:
-    """The call of each of OTLP's services."""
-
-    def export(form: type[R], record: Callable[[R, Caller], Awaitable[Message]]) -> Handler:
-        return door.one(SEND, form, lambda request, caller, _: record(request, caller))
-
-    return {
-        TRACES: export(traces.ExportTraceServiceRequest, receiver.traces),
-        LOGS: export(logs.ExportLogsServiceRequest, receiver.logs),
-        METRICS: export(measured.ExportMetricsServiceRequest, receiver.metrics),
-    }
 
 
 SERVICE = pb.DESCRIPTOR.services_by_name["MonitorService"].full_name
@@ -527,7 +517,9 @@ class GrpcServer:
             refused=partial(core.batch_refused, "otlp"),
         )
         services = {SERVICE: self._monitor.calls(door)}
-        services |= {name: {"Export": call} for name, call in exports(self._receiver, of_batches).items()}
+        for service, form in OTLP:
+            export = of_batches.one(SEND, form, lambda sent, caller, _: self._receiver.export(sent, caller))
+            services[service.full_name] = {"Export": export}
         for name, calls in services.items():
             server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, calls),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)

@@ -141,9 +141,8 @@ class Share:
         """Raises `Refused` when there would be no room for so many more bytes now."""
         held, limit = self._all.held, self._all.limit
         if held + size > limit:
-            raise Refused(
-                "unavailable", f"requests hold {held:,} bytes already, of at most {limit:,} together"
-            )
+            message = f"requests hold {held:,} bytes already, of at most {limit:,} together"
+            raise Refused("unavailable", message)
 
     def __enter__(self) -> Self:
         return self

@@ -6,6 +6,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
+import msgspec
 import nats.js.errors
 
 from groundwatch.errors import words
@@ -26,12 +27,11 @@ REMEMBERED = 10_000
 """Tenants whose level is known at once; the one unseen longest is forgotten."""
 
 
-class TokenBucket:
+class TokenBucket(msgspec.Struct):
     """`left` things may be taken at the moment `at`; it fills up at a rate, to a most."""
 
-    def __init__(self, left: float, at: float) -> None:
-        self.left = left
-        self.at = at
+    left: float
+    at: float
 
     def fill(self, rate: TenantRate, now: float) -> None:
         self.left = min(float(rate.most), self.left + (now - self.at) * rate.rate)
@@ -128,10 +128,10 @@ class Backlog(SupervisedTask):
 
     def refusal(self) -> Refused | None:
         if self._closing:
-            return Refused(reason="unavailable", message="the gateway is going down; send it again")
+            return Refused("unavailable", "the gateway is going down; send it again")
         if self._waiting + self._sent > self._limit:
             message = f"more than {self._limit} responses wait to be judged; send it again later"
-            return Refused(reason="backlog", message=message)
+            return Refused("backlog", message)
         return None
 
     async def room(self, deadline: float = 0.0) -> None:

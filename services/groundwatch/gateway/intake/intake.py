@@ -178,9 +178,9 @@ class Intake:
         While nobody knows what was erased, or recorded long ago, nothing is taken.
         """
         if problem := self._erased.problem or self._known.problem:
-            raise Refused(id=response.id, reason="unavailable", message=f"not recorded: {problem}")
+            raise Refused("unavailable", f"not recorded: {problem}", id=response.id)
         if why := self._erased.why(response):
-            raise Refused(id=response.id, reason="erased", field="id", message=why)
+            raise Refused("erased", why, field="id", id=response.id)
 
     def _checked(self, response: ResponseRecorded) -> tuple[str, ...]:
         """The protocols that judge it. Raises `Refused` for one that may not be recorded."""
@@ -189,12 +189,8 @@ class Intake:
             return self._settings.protocols
         for protocol in response.protocols:
             if protocol not in registry.names():
-                raise Refused(
-                    id=response.id,
-                    reason="unknown_protocol",
-                    field="protocols",
-                    message=f"no protocol '{protocol[:64]}'; known are {', '.join(registry.names())}",
-                )
+                message = f"no protocol '{protocol[:64]}'; known are {', '.join(registry.names())}"
+                raise Refused("unknown_protocol", message, field="protocols", id=response.id)
         return tuple(dict.fromkeys(response.protocols))
 
     async def _check_new(self, response: ResponseRecorded) -> None:
@@ -265,7 +261,7 @@ class Intake:
                 raise NotStored(why)
             return await self._bus.start_create(outgoing)
         except InputError as error:
-            return Refused(id=name, reason="too_large", message=str(error))
+            return Refused("too_large", str(error), id=name)
         except TransientError as error:
             return _unavailable(name, error)
 
@@ -410,23 +406,15 @@ def _repeated(response: ResponseRecorded, same: bool) -> Recorded:
 
 
 def _conflict(response: ResponseRecorded) -> Refused:
-    return Refused(
-        id=response.id,
-        reason="conflict",
-        field="id",
-        message=f"another response of tenant '{response.tenant}' has the id '{response.id}'",
-    )
+    message = f"another response of tenant '{response.tenant}' has the id '{response.id}'"
+    return Refused("conflict", message, field="id", id=response.id)
 
 
 def _unavailable(name: str, error: Exception) -> Refused:
-    return Refused(
-        id=name, reason="unavailable", message=f"not recorded: {error}", lasting=isinstance(error, NotStored)
-    )
+    lasting = isinstance(error, NotStored)
+    return Refused("unavailable", f"not recorded: {error}", id=name, lasting=lasting)
 
 
 def _unconfirmed(ready: Ready, error: Exception | str) -> Refused:
-    return Refused(
-        id=ready.response.id,
-        reason="unconfirmed",
-        message=f"not known whether it is recorded ({error}): send it again under this id",
-    )
+    message = f"not known whether it is recorded ({error}): send it again under this id"
+    return Refused("unconfirmed", message, id=ready.response.id)

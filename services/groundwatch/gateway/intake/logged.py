@@ -198,15 +198,13 @@ def submission_of(
     try:
         "".join((*texts, *tags, *tags.values())).encode()
     except UnicodeEncodeError:
-        raise Refused(
-            reason="malformed", message="contains a lone surrogate, which is no character"
-        ) from None
+        raise Refused("malformed", "contains a lone surrogate, which is no character") from None
     name = id_of(conversation)
     owner = caller.owner(tenant, name)
     for field in ("model", "answer"):
         if not getattr(conversation, field):
             why = f" ({note_on(conversation.left_out[0])})" if conversation.left_out else ""
-            raise Refused(id=name, reason="invalid", field=field, message=f"was not logged{why}")
+            raise Refused("invalid", f"was not logged{why}", field=field, id=name)
     described = Described(
         model=conversation.model,
         answer=conversation.answer,
@@ -218,7 +216,7 @@ def submission_of(
     )
     described, images, cut, cut_before = shortened(described, conversation.images, bounds)
     if wrong := check_record(described, name, images, bounds):
-        raise Refused(id=name, reason="invalid", field=wrong.field, message=wrong.message)
+        raise Refused("invalid", wrong.message, field=wrong.field, id=name)
     return Submission(
         response=recorded(described, name, ()),
         images=tuple(map(attachment_of, images)),
@@ -272,7 +270,7 @@ def id_of(conversation: Conversation) -> str:
 
 
 def _unreadable(call: Unreadable, name: str = "") -> Refused:
-    return Refused(id=call.id[:LONGEST_ID] or name, reason="malformed", message=call.message)
+    return Refused("malformed", call.message, id=call.id[:LONGEST_ID] or name)
 
 
 class LoggedCalls:
@@ -380,7 +378,7 @@ class LoggedCalls:
         Raises `Refused` when one was not recorded for no fault of its own: all are to come again.
         """
         passing: list[Refused] = []
-        ended: list[Recorded | Refused] = [Refused(reason="unavailable", message="not recorded")] * len(calls)
+        ended: list[Recorded | Refused] = [Refused("unavailable", "not recorded")] * len(calls)
 
         async def record(number: int) -> None:
             if passing:

@@ -87,7 +87,7 @@ def read_attachment(given: str | SentImage, index: int) -> Attachment:
 def wrong_image(
     index: int, message: str, name: str = "", reason: Reason = "image", left_out: str = ""
 ) -> Refused:
-    return Refused(id=name, reason=reason, field=f"images[{index}]", message=message, left_out=left_out)
+    return Refused(reason, message, field=f"images[{index}]", id=name, left_out=left_out)
 
 
 class Sent(Described, frozen=True, kw_only=True):
@@ -188,10 +188,9 @@ def read_question(line: bytes, bounds: Limits, caller: Caller) -> Submission:
     if isinstance(sent, Refusal):
         raise _refused(sent)
     if sent.answer:
-        message = "is what is asked for: leave it out"
-        raise Refused(id=sent.id, reason="invalid", field="answer", message=message)
+        raise Refused("invalid", "is what is asked for: leave it out", field="answer", id=sent.id)
     if not sent.prompt.strip():
-        raise Refused(id=sent.id, reason="invalid", field="prompt", message="is missing")
+        raise Refused("invalid", "is missing", field="prompt", id=sent.id)
     read = _submission(sent, sent.images, read_attachment, bounds, caller)
     return msgspec.structs.replace(read, strategy=sent.strategy)
 
@@ -264,7 +263,7 @@ def _refused(refusal: Refusal) -> Refused:
     if refusal.field.startswith("images[") and message.startswith("Expected"):
         message += ' (an image is a SHA-256, a data: URL, {"base64": "..."} or {"url": "..."})'
     reason: Reason = "invalid" if refusal.field else "malformed"
-    return Refused(id=refusal.id, reason=reason, field=refusal.field, message=message)
+    return Refused(reason, message, field=refusal.field, id=refusal.id)
 
 
 class Attachments:

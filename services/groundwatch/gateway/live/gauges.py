@@ -29,21 +29,6 @@ NO_LIMIT = 2**62
 """What Go takes for the memory limit where none is set is near 2^63."""
 
 
-class NatsServer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a server told at its monitoring port; one that is not `up` did not answer. `behind` are copies of
-    streams that are not up to date. Sizes are in bytes."""
-
-    up: bool
-    jetstream: bool = False
-    stored: int | None = None
-    limit: int | None = None
-    memory: int | None = None
-    behind: int = 0
-
-
-AWAY = NatsServer(up=False)
-
-
 class Server(msgspec.Struct):
     """Of `/varz`: the process."""
 
@@ -95,9 +80,12 @@ class JetStream(msgspec.Struct):
     def groups(self) -> list[Group]:
         """All that the server keeps copies of, with the group that assigns streams to servers."""
         streams = [stream for account in self.account_details for stream in account.stream_detail]
-        return [
-            one for one in (self.meta_cluster, *(stream.cluster for stream in streams)) if one is not None
-        ]
+        return [*filter(None, (self.meta_cluster, *(stream.cluster for stream in streams)))]
+
+    def behind(self, leader: str) -> int:
+        """How many copies of what this server leads are not up to date."""
+        led = [group for group in self.groups() if group.leader == leader]
+        return sum(peer.offline or not peer.current for group in led for peer in group.replicas or ())
 
 
 class NatsMonitor(SupervisedTask):
@@ -113,8 +101,8 @@ class NatsMonitor(SupervisedTask):
         )
         self._servers = {httpx.URL(url).netloc.decode(): url for url in settings.monitors}
         self._slow: dict[str, int] = {}
-        self.seen: dict[str, NatsServer] = {}
-        """What each told last, by its address."""
+        self.seen: dict[str, tuple[Server, JetStream] | None] = {}
+        """What each told last, by its address; None where it did not answer."""
 
     async def stop(self) -> None:
         await super().stop()
@@ -132,9 +120,9 @@ class NatsMonitor(SupervisedTask):
         except (httpx.HTTPError, TimeoutError, msgspec.MsgspecError) as error:
             self._forget(name)
             self._shown.monitor_up.labels(name).set(0)
-            if self.seen.get(name) != AWAY:
+            if self.seen.get(name, ()) is not None:
                 logger.warning("nats.monitor", server=shown_address(url), error=repr(error))
-            self.seen[name] = AWAY
+            self.seen[name] = None
             return
         self._show(name, process, stored)
 
@@ -162,19 +150,9 @@ class NatsMonitor(SupervisedTask):
             shown.stored.labels(name, store).set(used)
             shown.store_limit.labels(name, store).set(limit)
         shown.jetstream_up.labels(name).set(not stored.disabled)
-        groups = stored.groups()
-        shown.leaderless.labels(name).set(sum(not group.leader for group in groups))
-        led = [group for group in groups if group.leader == process.server_name]
-        behind = [peer for group in led for peer in group.replicas or () if peer.offline or not peer.current]
-        shown.replicas_behind.labels(name).set(len(behind))
-        self.seen[name] = NatsServer(
-            up=True,
-            jetstream=not stored.disabled,
-            stored=stored.storage,
-            limit=stored.config.max_storage,
-            memory=process.mem,
-            behind=len(behind),
-        )
+        shown.leaderless.labels(name).set(sum(not group.leader for group in stored.groups()))
+        shown.replicas_behind.labels(name).set(stored.behind(process.server_name))
+        self.seen[name] = process, stored
         # Since the server's start, and less than before when it has started again.
         before = self._slow.get(name, 0)
         self._slow[name] = process.slow_consumers

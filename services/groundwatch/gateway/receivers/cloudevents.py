@@ -79,15 +79,13 @@ def read_events(media_type: str, headers: Mapping[str, str], body: bytes) -> Seq
     """What reads each event of a request, which may raise `Refused`, as this does for no batch."""
     if media_type == BATCH:
         if count_values(body, MOST_VALUES) > MOST_VALUES:
-            raise Refused(reason="too_large", message=f"more than {MOST_VALUES:,} values in one batch")
+            raise Refused("too_large", f"more than {MOST_VALUES:,} values in one batch")
         try:
             several = _RAW.decode(body)
         except UNDECODED as error:
-            raise Refused(reason="malformed", message=f"not a JSON array of events: {error}") from error
+            raise Refused("malformed", f"not a JSON array of events: {error}") from error
         if len(several) > MANY:
-            raise Refused(
-                reason="too_large", message=f"{len(several)} events; at most {MANY} are taken at once"
-            )
+            raise Refused("too_large", f"{len(several)} events; at most {MANY} are taken at once")
         return [partial(_structured, bytes(event)) for event in several]
     if media_type == STRUCTURED:
         return [partial(_structured, body)]

@@ -109,18 +109,15 @@ class Mark(NamedTuple):
     sequence: int
 
 
-class Call:
+class Call(msgspec.Struct):
     """The halves of one call that are there. Before `again` nobody need try once more to join them."""
 
-    __slots__ = ("again", "family", "key", "parts", "tenant", "tries")
-
-    def __init__(self, family: str, key: str, tenant: str) -> None:
-        self.family = family
-        self.key = key
-        self.tenant = tenant
-        self.parts: dict[str, Waiting] = {}
-        self.tries = 0
-        self.again = 0.0
+    family: str
+    key: str
+    tenant: str
+    parts: dict[str, Waiting] = {}
+    tries: int = 0
+    again: float = 0.0
 
     @property
     def holds(self) -> frozenset[str]:

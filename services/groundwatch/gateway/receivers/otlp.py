@@ -4,7 +4,7 @@ import base64
 import contextlib
 import hashlib
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -13,7 +13,6 @@ from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError, Message
 from google.rpc import code_pb2, status_pb2
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
-    ExportLogsPartialSuccess,
     ExportLogsServiceRequest,
     ExportLogsServiceResponse,
 )
@@ -22,7 +21,6 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceResponse,
 )
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
-    ExportTracePartialSuccess,
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
@@ -55,7 +53,14 @@ from groundwatch.gateway.receivers.joining import Family, Half, Head, Joiner
 from groundwatch.gateway.refusals import Recorded, Refused, one_line, refusal_of
 from groundwatch.keys import digest
 
+Export = ExportTraceServiceRequest | ExportLogsServiceRequest | ExportMetricsServiceRequest
 R = TypeVar("R", ExportTraceServiceRequest, ExportLogsServiceRequest)
+
+ANSWERS: dict[type[Message], type[Message]] = {
+    ExportTraceServiceRequest: ExportTraceServiceResponse,
+    ExportLogsServiceRequest: ExportLogsServiceResponse,
+    ExportMetricsServiceRequest: ExportMetricsServiceResponse,
+}
 
 PROTOBUF = "application/x-protobuf"
 JSON = "application/json"
@@ -330,24 +335,23 @@ class Receiver:
             )
         )
 
-    async def traces(self, request: ExportTraceServiceRequest, caller: Caller) -> ExportTraceServiceResponse:
-        refused = await self._receive(spans_of(request), _read_span, caller)
-        lost, why = _told_of(refused)
-        partly = ExportTracePartialSuccess(rejected_spans=lost, error_message=why) if refused else None
-        return ExportTraceServiceResponse(partial_success=partly)
+    async def export(self, request: Export, caller: Caller) -> Message:
+        return answer_to(type(request), *await self.receive(request, caller))
 
-    async def logs(self, request: ExportLogsServiceRequest, caller: Caller) -> ExportLogsServiceResponse:
-        refused = await self._receive(records_of(request), _read_record, caller)
-        lost, why = _told_of(refused)
-        partly = ExportLogsPartialSuccess(rejected_log_records=lost, error_message=why) if refused else None
-        return ExportLogsServiceResponse(partial_success=partly)
-
-    async def metrics(
-        self, request: ExportMetricsServiceRequest | None, caller: Caller
-    ) -> ExportMetricsServiceResponse:
-        """Nothing is kept of them. Many send them unasked, and whoever is refused fills a log with it."""
-        self._intake.left_out.note("otlp_metrics", METRICS)
-        return ExportMetricsServiceResponse()
+    async def receive(self, request: Export, caller: Caller) -> tuple[int, str]:
+        """How many of its items are not recorded at all, and why the first that is refused is."""
+        match request:
+            case ExportTraceServiceRequest():
+                refused = await self._receive(spans_of(request), _read_span, caller)
+            case ExportLogsServiceRequest():
+                refused = await self._receive(records_of(request), _read_record, caller)
+            case _:
+                # Nothing is kept of them. Many send them unasked, and whoever is refused fills a log with it.
+                self._intake.left_out.note("otlp_metrics", METRICS)
+                refused = []
+        first = next(iter(refused), None)
+        told = (first.id, first.field, first.message) if first is not None else ()
+        return sum(not one.kept for one in refused), one_line(": ".join(filter(None, told)))
 
     async def _receive(
         self, items: Iterable[tuple[Scope, S]], read_one: Callable[[Scope, S, Caller], _Read], caller: Caller
@@ -534,11 +538,15 @@ def _log(scope: Scope, record: LogRecord) -> LogPart | Unreadable | None:
         return Unreadable("unreadable", f"the log record {name[:80]} {error}", origin=scope.origin)
 
 
-def _told_of(refused: Sequence[Refused]) -> tuple[int, str]:
-    """How many are not recorded at all, and why the first of them all is refused."""
-    first = next(iter(refused), None)
-    told = (first.id, first.field, first.message) if first is not None else ()
-    return sum(not one.kept for one in refused), one_line(": ".join(filter(None, told)))
+def answer_to(form: type[Message], number: int, why: str) -> Message:
+    """What is answered to a request of which so many items are not recorded."""
+    answer: Any = ANSWERS[form]()
+    if why:
+        partly = answer.partial_success
+        setattr(partly, partly.DESCRIPTOR.fields[0].name, number)
+        partly.error_message = why
+    told: Message = answer
+    return told
 
 
 COMPRESSED = frozenset({"gzip", "deflate"})
@@ -563,32 +571,33 @@ class OtlpRoutes:
         ]
 
     async def traces(self, request: Request) -> Response:
-        return await self._answered(request, ExportTraceServiceRequest, self._receiver.traces)
+        return await self._answered(request, ExportTraceServiceRequest)
 
     async def logs(self, request: Request) -> Response:
-        return await self._answered(request, ExportLogsServiceRequest, self._receiver.logs)
+        return await self._answered(request, ExportLogsServiceRequest)
 
     async def metrics(self, request: Request) -> Response:
         kind = JSON if media_type(request) == JSON else PROTOBUF
-        return _reply(200, await self._receiver.metrics(None, caller_of(request)), kind)
+        return _reply(
+            200, await self._receiver.export(ExportMetricsServiceRequest(), caller_of(request)), kind
+        )
 
     async def media(self, request: Request) -> Response:
         raise Refused("invalid", LANGFUSE_MEDIA)
 
-    async def _answered(
-        self, request: Request, form: type[R], record: Callable[[R, Caller], Awaitable[Message]]
-    ) -> Response:
+    async def _answered(self, request: Request, form: type[R]) -> Response:
         kind = media_type(request)
         if kind not in (PROTOBUF, JSON):
             raise Refused("media_type", f"send {PROTOBUF} or {JSON}")
         caller = caller_of(request)
-        told: Any = None
+        number, why = 0, ""
         try:
             async with contextlib.aclosing(self._parts(request, kind, form, caller)) as parts:
                 async for part in parts:
-                    told = _together(told, await record(part, caller))
+                    more, cause = await self._receiver.receive(part, caller)
                     del part
-            return _reply(200, told, kind)
+                    number, why = number + more, why or cause
+            return _reply(200, answer_to(form, number, why), kind)
         except (Refused, TransientError, InputError) as error:
             refused = refusal_of(error)
             await self._core.batch_refused("otlp", refused, caller)
@@ -644,17 +653,6 @@ def _decompressor(request: Request) -> Decompressor | None:
     if encoding not in COMPRESSED:
         raise InputError(f"Content-Encoding {encoding[:40]} is not read: send gzip")
     return Decompressor()
-
-
-def _together(told: Any, more: Any) -> Any:
-    """The answers to two parts as one."""
-    if told is None or not told.HasField("partial_success"):
-        return more
-    if more.HasField("partial_success"):
-        rejected = more.partial_success.DESCRIPTOR.fields[0].name
-        number = getattr(told.partial_success, rejected) + getattr(more.partial_success, rejected)
-        setattr(told.partial_success, rejected, number)
-    return told
 
 
 def _reply(status: int, message: Message, kind: str, headers: dict[str, str] | None = None) -> Response:
