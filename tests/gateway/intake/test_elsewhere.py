@@ -148,9 +148,8 @@ async def test_nothing_is_fetched_for_a_call_that_is_not_taken(opened, image_ser
     gateway, there = await opened()
     logged = gateway.service.core.logged
     url = ImageUrl(f"{there}a.png")
-    call = Conversation(id="a", images=(url,), **CALL)
-    other = await refused(logged.record(call, Caller(only="acme"), "otlp", tenant="other"))
-    assert other.reason == "other_tenant"
+    nameless = Conversation(id="a", images=(url,), **CALL | {"model": ""})
+    assert (await refused(logged.record(nameless, EVERYBODY, "otlp"))).field == "model"
     named = {"input": f"{there}in.json"}
     long = Conversation(id="c", model="x" * 300, answer="A dog.", references=named)
     assert (await refused(logged.record(long, EVERYBODY, "otlp"))).field == "model"

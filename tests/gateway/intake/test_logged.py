@@ -26,11 +26,10 @@ CALL = Conversation(id="call-1", model="heron-7b", prompt="What is it?", answer=
 def taken(
     call: Conversation = CALL,
     caller: Caller = EVERYBODY,
-    tenant: str = "",
     **changes: object,
 ) -> Submission:
     call = msgspec.structs.replace(call, **changes)
-    return submission_of(call, caller, DEFAULT_LIMITS, tenant=tenant)
+    return submission_of(call, caller, DEFAULT_LIMITS)
 
 
 def refused(*arguments: object, **changes: object) -> Refused:
@@ -96,10 +95,8 @@ def test_what_is_beyond_a_bound_is_cut_off_and_left_out():
     assert len(found.response.tags) == bounds.tags
 
 
-def test_a_token_is_good_for_its_tenant():
+def test_a_call_is_of_the_tenant_who_logs_it():
     assert taken(caller=Caller(only="acme")).response.tenant == "acme"
-    assert taken(tenant="acme").response.tenant == "acme"
-    assert refused(caller=Caller(only="acme"), tenant="other").reason == "other_tenant"
 
 
 def test_an_image_that_was_left_out_declines_by_setting():

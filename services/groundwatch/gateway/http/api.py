@@ -18,9 +18,8 @@ from groundwatch.events import DEFAULT_TENANT
 from groundwatch.gateway.auth import ANYBODY, SEND, VIEW, Caller, Filter, Need
 from groundwatch.gateway.core import GatewayCore, confirm, look_up
 from groundwatch.gateway.http.requests import (
-    AuthMiddleware,
+    Entrance,
     Guard,
-    Receiving,
     Route,
     Streamed,
     body_of,
@@ -30,6 +29,7 @@ from groundwatch.gateway.http.requests import (
     known_alone,
     media_type,
     share_of,
+    some_of,
     when_http,
     when_refused,
 )
@@ -44,7 +44,6 @@ from groundwatch.gateway.pages.overview import Overview
 from groundwatch.gateway.pages.rendering import Pages
 from groundwatch.gateway.pages.review import ReviewRoutes
 from groundwatch.gateway.pages.runs import RunRoutes
-from groundwatch.gateway.pages.senders import SendersPage
 from groundwatch.gateway.receivers.litellm import LiteLlmRoutes
 from groundwatch.gateway.receivers.otlp import OtlpRoutes, Receiver
 from groundwatch.gateway.refusals import Refused, bounded
@@ -54,16 +53,7 @@ from groundwatch.runtime.stores.losses import MAX_REPORT, read_report
 from groundwatch.runtime.telemetry.server import telemetry_routes
 from groundwatch.topology import HEADER_TRACE
 
-PAGES = (
-    Overview,
-    AnswersRoutes,
-    AnswerPages,
-    AlarmPages,
-    RunRoutes,
-    HealthPage,
-    SendersPage,
-    ReviewRoutes,
-)
+PAGES = (Overview, AnswersRoutes, AnswerPages, AlarmPages, RunRoutes, HealthPage, ReviewRoutes)
 """Made of the core and what all pages share; each has `routes()`, some also the same as JSON."""
 
 NDJSON = frozenset(
@@ -110,14 +100,12 @@ class HttpApi:
         )
         app.router.redirect_slashes = False
         app.router.default = known_alone(app.router.default)
-        limits = self._core.settings.http
-        receiving = Receiving(app, self._core.held, timeout=limits.body_timeout, min_rate=limits.min_rate)
         settings = self._core.settings
         hosts = [*settings.hosts, settings.host]
         if own := urlsplit(settings.login.url).hostname:
             hosts.append(own)
         access = self._core.access
-        served: ASGIApp = AuthMiddleware(receiving, access, tuple(settings.proxy.upstreams))
+        served: ASGIApp = Entrance(app, access, self._core.held, settings.http, settings.proxy.upstreams)
         if access.asks:
             served = access.sessions(served)
         guarded = SameOrigin(served, hosts, setting="gateway.hosts", pages=self.is_page)
@@ -210,7 +198,7 @@ class HttpApi:
         async with bounded():
             image = await self._core.intake.attachments.store(data, caller.sender)
         # Not 201 for a new one: whether anybody has sent this image before is nobody's business.
-        return json({name: getattr(image, name) for name in ("sha256", "media_type", "width", "height")})
+        return json(some_of(image, "sha256", "media_type", "width", "height"))
 
     async def get_image(self, request: Request) -> Response:
         """A stored image. Its name is its content, so it may be kept for ever."""

@@ -6,7 +6,7 @@ import base64
 import binascii
 import contextlib
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, ParamSpec, Self, TypeVar
@@ -24,6 +24,7 @@ from groundwatch.errors import UNDECODED, InputError, TransientError
 from groundwatch.gateway.auth import KNOWN, Access, Caller, Need
 from groundwatch.gateway.refusals import ANSWER_SECONDS, Refused, one_line, refusal_of
 from groundwatch.runtime.delivery.bus import ENCODER
+from groundwatch.runtime.settings.gateway import HttpSettings
 from groundwatch.runtime.stores.image_checks import Turns
 from groundwatch.runtime.telemetry.logs import logger
 
@@ -153,53 +154,6 @@ class Share:
         self._held = 0
 
 
-class Receiving:
-    """Gives every request its share of what is `held`, and cuts those whose sender is too slow."""
-
-    def __init__(self, app: ASGIApp, held: Held, *, timeout: float, min_rate: int) -> None:
-        """Over `timeout` seconds of waiting for a body, `min_rate` bytes a second must come."""
-        self._app = app
-        self._timeout = timeout
-        self._least = max(1.0, min_rate * timeout)
-        self._held = held
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        clock = asyncio.get_running_loop().time
-        more = True
-        waited = 0.0
-        got = 0
-
-        async def timed() -> Message:
-            nonlocal more, waited, got
-            while more:
-                began = clock()
-                message = None
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(self._timeout - waited):
-                        message = await receive()
-                waited += clock() - began
-                if message is not None:
-                    got += len(message.get("body", b""))
-                    more = bool(message.get("more_body", False))
-                if message is None or waited >= self._timeout:
-                    if got < self._least:
-                        raise Refused("slow", f"the body came too slowly: {got} bytes in {self._timeout:g} s")
-                    waited, got = 0.0, 0
-                if message is not None:
-                    return message
-            return await receive()
-
-        share = Share(self._held)
-        try:
-            scope.setdefault("state", {})["share"] = share
-            await self._app(scope, timed, send)
-        finally:
-            share.hold(0)
-
-
 def share_of(request: Request) -> Share:
     share: Share = request.state.share
     return share
@@ -272,6 +226,11 @@ def json(content: Any, status: int = 200, headers: dict[str, str] | None = None)
     return Response(ENCODER.encode(content), status, headers, "application/json")
 
 
+def some_of(value: object, *names: str) -> dict[str, Any]:
+    """These of its fields."""
+    return {name: getattr(value, name) for name in names}
+
+
 def problem(status: int, message: str, headers: dict[str, str] | None = None, **more: Any) -> Response:
     return json({"error": one_line(message), **more}, status, headers)
 
@@ -317,26 +276,65 @@ PROXY_TOKEN = "x-groundwatch-token"
 """Of a call that is passed on: `Authorization` is for where it goes."""
 
 
-class AuthMiddleware:
-    """Says to the application who calls, or why nobody knows: each route has what it needs.
+class Entrance:
+    """Says to the application who calls, or why nobody knows: each route has what it needs. Gives every
+    request its share of what is `held`, and cuts those whose sender is too slow.
 
-    Below `proxied` they say so in a header of their own.
+    Below `proxied` callers say who they are in a header of their own.
     """
 
-    def __init__(self, app: ASGIApp, access: Access, proxied: Sequence[str] = ()) -> None:
+    def __init__(
+        self, app: ASGIApp, access: Access, held: Held, limits: HttpSettings, proxied: Iterable[str] = ()
+    ) -> None:
+        """Over `body_timeout` seconds of waiting for a body, `min_rate` bytes a second must come."""
         self._app = app
         self._access = access
+        self._held = held
+        self._timeout = limits.body_timeout
+        self._least = max(1.0, limits.min_rate * limits.body_timeout)
         self._proxied = tuple(f"/{name}/" for name in proxied)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            state = scope.setdefault("state", {})
-            state["in_session"] = False
-            try:
-                state["caller"] = self._caller(scope)
-            except Refused as error:
-                state["caller"] = error
-        await self._app(scope, receive, send)
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        state = scope.setdefault("state", {})
+        state["in_session"] = False
+        try:
+            state["caller"] = self._caller(scope)
+        except Refused as error:
+            state["caller"] = error
+        with Share(self._held) as share:
+            state["share"] = share
+            await self._app(scope, self._timed(receive), send)
+
+    def _timed(self, receive: Receive) -> Receive:
+        clock = asyncio.get_running_loop().time
+        more = True
+        waited = 0.0
+        got = 0
+
+        async def timed() -> Message:
+            nonlocal more, waited, got
+            while more:
+                began = clock()
+                message = None
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._timeout - waited):
+                        message = await receive()
+                waited += clock() - began
+                if message is not None:
+                    got += len(message.get("body", b""))
+                    more = bool(message.get("more_body", False))
+                if message is None or waited >= self._timeout:
+                    if got < self._least:
+                        raise Refused("slow", f"the body came too slowly: {got} bytes in {self._timeout:g} s")
+                    waited, got = 0.0, 0
+                if message is not None:
+                    return message
+            return await receive()
+
+        return timed
 
     def _caller(self, scope: Scope) -> Caller:
         client = scope.get("client")

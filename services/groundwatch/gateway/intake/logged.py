@@ -184,7 +184,6 @@ def submission_of(
     caller: Caller,
     bounds: Limits,
     *,
-    tenant: str = "",
     varies: bool = False,
     source: str = "",
 ) -> Submission:
@@ -200,7 +199,6 @@ def submission_of(
     except UnicodeEncodeError:
         raise Refused("malformed", "contains a lone surrogate, which is no character") from None
     name = id_of(conversation)
-    owner = caller.owner(tenant, name)
     for field in ("model", "answer"):
         if not getattr(conversation, field):
             why = f" ({note_on(conversation.left_out[0])})" if conversation.left_out else ""
@@ -210,7 +208,7 @@ def submission_of(
         answer=conversation.answer,
         prompt=conversation.prompt,
         tags=tags,
-        tenant=owner,
+        tenant=caller.only or "",
         earlier=conversation.earlier,
         earlier_images=conversation.earlier_images,
     )
@@ -254,7 +252,7 @@ def _declined(
         model=call.model[:LONGEST_ID] or UNKNOWN,
         answer="",
         tags=tags,
-        tenant=caller.only or "default",
+        tenant=caller.only or DEFAULT_TENANT,
     )
     origin = _origin(source, caller, call.origin)
     return Submission(response=response, sender=caller.sender, declined=reason, origin=origin)
@@ -292,17 +290,14 @@ class LoggedCalls:
         self._record = record
         self._complete = complete
 
-    async def record(
-        self, call: Conversation, caller: Caller, source: Source, *, tenant: str = ""
-    ) -> Recorded:
+    async def record(self, call: Conversation, caller: Caller, source: Source) -> Recorded:
         """Record one, each further choice of its answer as a response of its own. Raises `Refused`."""
-        read = partial(submission_of, caller=caller, bounds=self._bounds, tenant=tenant, source=source)
+        read = partial(submission_of, caller=caller, bounds=self._bounds, source=source)
         try:
             if call.references and self._is_wanted(call, read):
                 # What is fetched must not change the id.
                 named = msgspec.structs.replace(call, id=id_of(call))
-                owner = caller.tenant(tenant) or "default"
-                call = await self._complete(named, caller.sender, owner)
+                call = await self._complete(named, caller.sender, caller.only or DEFAULT_TENANT)
                 read = partial(read, varies=True)
             ended = await self._record(partial(read, call))
         except Refused as error:

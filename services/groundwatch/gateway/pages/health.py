@@ -1,4 +1,5 @@
-"""Whether everything is accounted for: the ledger, what waits, dead letters, refusals, budgets, NATS."""
+"""Whether everything is accounted for: the ledger, what waits, dead letters, refusals, budgets, NATS; and who
+has sent in the last minutes, with the setting that mends what was missing in it."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -10,10 +11,11 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from groundwatch.errors import GroundwatchError, UsageError
-from groundwatch.gateway.auth import Need
+from groundwatch.gateway.auth import VIEW, Need
 from groundwatch.gateway.budgets import in_use
 from groundwatch.gateway.core import GatewayCore
-from groundwatch.gateway.http.requests import Route
+from groundwatch.gateway.http.requests import Route, caller_of, is_json, json
+from groundwatch.gateway.intake.senders import STRETCH
 from groundwatch.gateway.pages.rendering import Pages
 from groundwatch.gateway.refusals import Refused
 from groundwatch.runtime.delivery.bus import Bus
@@ -52,6 +54,7 @@ class HealthPage:
         return [
             route("/health", self.page, Need("viewer", "the state of everything", page=True)),
             route("/health/dead/{number}/retry", self.retry, RETRY, methods=["POST"]),
+            *self._pages.both("/connect", self.list_senders, VIEW),
         ]
 
     async def page(self, request: Request) -> Response:
@@ -102,6 +105,16 @@ class HealthPage:
         for letter in chosen:
             await send_again(self._core.bus, letter)
         return RedirectResponse("/health#dead", 303)
+
+    async def list_senders(self, request: Request) -> Response:
+        """What this gateway knows; others know of what came to them."""
+        tenant = caller_of(request).tenant(request.query_params.get("tenant", ""))
+        senders = self._core.intake.senders.rows(tenant)
+        if is_json(request):
+            rows = [msgspec.structs.asdict(one) | {"problems": one.problems} for one in senders]
+            return json({"seconds": STRETCH, "senders": rows})
+        part = "senders_table.html" if request.query_params.get("part") == "senders" else "senders.html"
+        return self._pages.render(request, part, senders=senders, seconds=STRETCH, here="/health")
 
     def _stages(self) -> list[Stage]:
         """In the order in which an answer goes through them."""

@@ -24,6 +24,7 @@ from groundwatch.gateway.http.requests import (
     is_json,
     json,
     json_of,
+    some_of,
 )
 from groundwatch.gateway.pages.rendering import Pages
 from groundwatch.gateway.refusals import Refused, bounded
@@ -261,21 +262,14 @@ class ReviewRoutes:
         )
         found: dict[str, Any] = {
             "item": {
-                "queue": item.queue,
-                "key": item.key,
-                "id": item.id,
-                "tenant": item.tenant,
-                "protocol": item.protocol,
+                **some_of(item, "queue", "key", "id", "tenant", "protocol"),
                 "done": reviewer in item.done_by,
                 "held_until": item.held_by.get(reviewer, 0.0),
             },
-            "response": {"prompt": response.prompt, "answer": response.answer, "images": response.images},
-            "units": [
-                {"start": one.start, "end": one.end, "text": one.text, "label": one.label}
-                for one in outcome.units
-            ],
+            "response": some_of(response, "prompt", "answer", "images"),
+            "units": [some_of(one, "start", "end", "text", "label") for one in outcome.units],
             "claims": [
-                {"index": at, "text": one.text, "category": one.category, "unit": one.unit}
+                {"index": at, **some_of(one, "text", "category", "unit")}
                 for at, one in enumerate(outcome.claims)
             ],
             "draft": draft,
@@ -284,12 +278,7 @@ class ReviewRoutes:
         }
         if own is not None and reviewer in item.done_by:
             # They know what the judge said: they may look at their own words again, and change them.
-            found["draft"] = draft or {
-                "labels": own.labels,
-                "facts": own.facts,
-                "mark": own.mark,
-                "seconds": own.seconds,
-            }
+            found["draft"] = draft or some_of(own, "labels", "facts", "mark", "seconds")
             found |= _compared(own.facts, outcome)
         return found
 
@@ -477,12 +466,7 @@ def _compared(facts: Sequence[FactOpinion], outcome: ResponseScored) -> dict[str
         and Decision.UNDECIDED not in (fact.decision, outcome.claims[fact.claim].decision)
     ]
     judged = [
-        {
-            "claim": at,
-            "decision": claim.decision,
-            "probability": claim.probability,
-            "evidence": claim.evidence,
-        }
+        {"claim": at, **some_of(claim, "decision", "probability", "evidence")}
         for at, claim in enumerate(outcome.claims)
     ]
     return {"judged": judged, "agreement": {"same": sum(both), "compared": len(both)}}
