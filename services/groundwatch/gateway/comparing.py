@@ -8,7 +8,7 @@ with months of live traffic in seconds.
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -29,12 +29,10 @@ from groundwatch.reporting.compare.compare import (
     sections,
 )
 from groundwatch.runtime.delivery.bus import Bus
-from groundwatch.runtime.delivery.streams import FAULTS, Read, decoded, position_of
+from groundwatch.runtime.delivery.streams import FAULTS, Read, decoded
 from groundwatch.topology import (
     OUTCOMES,
-    RESPONSES,
     RUNS_BUCKET,
-    parse_subject,
     run_subjects,
     subject_of,
 )
@@ -53,15 +51,6 @@ _SCORED = msgspec.json.Decoder(ResponseScored)
 _SAID = msgspec.json.Decoder(SaidOutcome)
 
 
-class _Images(msgspec.Struct):
-    """Of a recorded response, what it shows."""
-
-    images: tuple[str, ...] = ()
-
-
-_IMAGES = msgspec.json.Decoder(_Images)
-
-
 class _Wanted(Filter, frozen=True):
     @property
     def open(self) -> bool:
@@ -78,9 +67,11 @@ class _Wanted(Filter, frozen=True):
 
 
 class _Held(msgspec.Struct):
-    """What was read of both runs. `pairs` by protocol; the first run's side stands first."""
+    """What was read of both runs. `pairs` by protocol; the first run's side stands first. `units` are by key
+    what responses were drawn with: those about the same images resemble each other, so they are one draw."""
 
     sides: OutcomeTable
+    units: dict[str, str]
     pairs: dict[str, list[tuple[RunOutcome, RunOutcome]]]
     alone: dict[str, Alone]
     unreadable: int
@@ -110,10 +101,8 @@ async def compare(
     if first == second:
         raise UsageError(f"run {first} beside itself tells nothing: name two different runs")
     held = await _read(bus, first, second, wanted, limit, listed=listed)
-    keys = {side.key for several in held.pairs.values() for side, _ in several}
-    units = await _units(bus, keys, (LIVE, first, second))
     # A caller who gives up waits too: the thread cannot be stopped, and the comparison is under way.
-    work = asyncio.to_thread(sections, held.pairs, held.sides, units=units, top=top)
+    work = asyncio.to_thread(sections, held.pairs, held.sides, units=held.units, top=top)
     computing = asyncio.ensure_future(work)
     try:
         found = await asyncio.shield(computing)
@@ -151,6 +140,7 @@ async def _read(bus: Bus, first: str, second: str, wanted: _Wanted, limit: int, 
     small, large = sorted(sizes, key=lambda run: (sizes[run], run == second))
     sides, unreadable = OutcomeTable(), 0
     kept: dict[str, RunOutcome] = {}
+    units: dict[str, str] = {}
     async for read in _outcomes(bus, small, wanted):
         event = decoded(_SAID, read)
         if event is None:
@@ -187,6 +177,8 @@ async def _read(bus: Bus, first: str, second: str, wanted: _Wanted, limit: int, 
         theirs[event.protocol] += 1
         if (other := kept.get(name)) is not None:
             side = sides.of(event, _key(name))
+            if event.images:
+                units[side.key] = f"images {digest(*event.images)}"
             pairs.setdefault(event.protocol, []).append((other, side) if small == first else (side, other))
     about: set[str] = set()
     if looked_up and wanted.open:
@@ -205,7 +197,7 @@ async def _read(bus: Bus, first: str, second: str, wanted: _Wanted, limit: int, 
             there = int(float(f"{there:.1e}"))
         both = (here, there) if small == first else (there, here)
         alone[one] = Alone(first=both[0], second=both[1], estimated=large if one in about else "")
-    return _Held(sides, pairs, alone, unreadable)
+    return _Held(sides, units, pairs, alone, unreadable)
 
 
 def _disjoint(
@@ -251,30 +243,6 @@ async def _last(bus: Bus, stream: str, subjects: Sequence[str]) -> AsyncGenerato
             raise TransientError(f"cannot read {stream}: {words(error)}") from error
         for read in filter(None, found):
             yield read
-
-
-async def _units(bus: Bus, keys: set[str], runs: Iterable[str]) -> Mapping[str, str]:
-    """What each response was drawn with: its images, where they are recorded.
-
-    Responses about the same image resemble each other, so they are one draw.
-    """
-    found: dict[str, str] = {}
-    for run in dict.fromkeys(runs):
-        missing = [key for key in keys if key not in found]
-        if not missing:
-            break
-        # Partitions are about as long as each other.
-        if len(missing) * LOOKED_UP < (await position_of(bus.js, RESPONSES)).last * bus.partitions:
-            reading = _last(bus, RESPONSES, [subject_of("recorded", run, key) for key in missing])
-        else:
-            reading = bus.history.read(RESPONSES, subjects=(run_subjects("recorded", run),))
-        async for read in reading:
-            address = parse_subject(read.subject)
-            if address is None or address.key not in keys:
-                continue
-            if (shown := decoded(_IMAGES, read)) is not None:
-                found[address.key] = f"images {digest(*shown.images)}" if shown.images else address.key
-    return found
 
 
 async def _with_claims(

@@ -148,7 +148,7 @@ class Web:
         async with self._pool.stream("GET", target, headers=[("Host", url.place), *HEADERS]) as reply:
             said = httpx.Headers(reply.headers)
             if reply.status in REDIRECTS:
-                return said.get("location", "")
+                return str(said.get("location", ""))
             if reply.status != 200:
                 message = f"{url.shown} is answered with status {reply.status}"
                 passing = reply.status >= 500 or reply.status in PASSING

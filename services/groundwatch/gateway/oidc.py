@@ -74,8 +74,8 @@ class OidcProvider:
         settings, query = self._settings, request.query_params
         if query.get("iss") not in (None, settings.issuer):
             raise LoginRefused("this is the answer of another provider")
-        if (error := query.get("error")) or not query.get("code"):
-            raise LoginRefused(f"the provider says '{(error or 'nothing')[:100]}'")
+        if query.get("error") or not query.get("code"):
+            raise LoginRefused(f"the provider says '{query.get('error', '')[:100] or 'nothing'}'")
         provider = await self._provider()
         try:
             async with asyncio.timeout(settings.timeout):

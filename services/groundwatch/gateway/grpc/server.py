@@ -463,7 +463,7 @@ async def ended(context: Context) -> AsyncIterator[None]:
         await end(context, refusal_of(error))
 
 
-OTLP: tuple[tuple[Any, type[Message]], ...] = (
+OTLP: tuple[tuple[Any, Any], ...] = (
     (traces.DESCRIPTOR.services_by_name["TraceService"], traces.ExportTraceServiceRequest),
     (logs.DESCRIPTOR.services_by_name["LogsService"], logs.ExportLogsServiceRequest),
     (measured.DESCRIPTOR.services_by_name["MetricsService"], measured.ExportMetricsServiceRequest),
@@ -719,8 +719,9 @@ class Door:
         if len(data) > self._limit:
             message = f"the message has {len(data)} bytes; at most {self._limit} are taken"
             raise Refused("message_too_large", message)
+        descriptor: Any = form.DESCRIPTOR
         try:
-            return self._weigh(data, form.DESCRIPTOR)
+            return self._weigh(data, descriptor)
         except TooLong as error:
             raise Refused("too_large", f"the message {error}") from error
         except InputError as error:

@@ -211,6 +211,7 @@ class SaidOutcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     eligible: int = 0
     decided: int = 0
     drawn: Drawn = Drawn()
+    images: tuple[str, ...] = ()
 
 
 class RunOutcome(msgspec.Struct, frozen=True, gc=False):
