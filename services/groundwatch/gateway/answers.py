@@ -21,6 +21,7 @@ from groundwatch.events import (
     ResponseRecorded,
     ResponseScored,
 )
+from groundwatch.gateway.refusals import Refused
 from groundwatch.keys import home_key, response_key
 from groundwatch.protocols.base import Stage
 from groundwatch.reporting.answers import MOST, AnswerQuery, Found, Hit, Rank, write_cursor
@@ -145,7 +146,6 @@ class AnswerSearch:
         self._following = SupervisedTask("gateway-answers", self._follow_all)
         self._refreshing = SupervisedTask("gateway-answers-archived", self._refresh)
         self._working = ThreadPoolExecutor(AT_ONCE, "answers")
-        self._loading = ThreadPoolExecutor(1, "answers-archived")
         self._waiting = 0
         self._stones = 0
         self._problem = ""
@@ -163,7 +163,6 @@ class AnswerSearch:
         await self._refreshing.stop()
         await self._following.stop()
         self._working.shutdown(wait=False, cancel_futures=True)
-        self._loading.shutdown(wait=False, cancel_futures=True)
 
     @property
     def problem(self) -> str:
@@ -278,15 +277,14 @@ class AnswerSearch:
         """What is archived is known from when it was read: damage of since then is looked for."""
         if time.monotonic() < self._looked_at + CHECK_SECONDS:
             return
-        loop = asyncio.get_running_loop()
-        damage = await loop.run_in_executor(self._loading, index.problem)
+        damage = await asyncio.to_thread(index.problem)
         if damage and damage != self._damage:
             logger.error("gateway.archive_damaged", error=damage)
         self._damage, self._looked_at = damage, time.monotonic()
 
     async def _try(self, work: Callable[[], None]) -> None:
         try:
-            await asyncio.get_running_loop().run_in_executor(self._loading, work)
+            await asyncio.to_thread(work)
         except GroundwatchError as error:
             if not self._problem:
                 logger.warning("gateway.answers_archived", error=str(error))
@@ -331,17 +329,12 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     judged: dict[str, ClaimsVerified | ClaimsMatched | ChainAdvanced]
 
 
-class ErasedAnswer(msgspec.Struct, frozen=True):
-    """One that was erased."""
-
-
-async def find_answer(
-    bus: Bus, search: AnswerSearch, tenant: str, name: str, run: str = ""
-) -> Answer | ErasedAnswer | None:
-    """None where nothing of this id is recorded. Raises `TransientError` when it cannot be looked up now."""
+async def find_answer(bus: Bus, search: AnswerSearch, tenant: str, name: str, run: str = "") -> Answer | None:
+    """None where nothing of this id is recorded. Raises `Refused` for one that was erased, `TransientError`
+    when it cannot be looked up now."""
     key = response_key(tenant, name)
     if search.is_erased(key, tenant):
-        return ErasedAnswer()
+        raise Refused("erased", "Somebody asked that it be removed, and nothing of it is left here.")
     hits = await _hits(search, AnswerQuery(id=name, tenant=tenant))
     runs = sorted({hit.run for hit in hits}, key=lambda name: (name != LIVE, name))
     wanted = run or (runs[0] if runs else LIVE)

@@ -24,7 +24,6 @@ from groundwatch.topology.partitions import consumers
 SHOW_SECONDS = 5.0
 LOOK_SECONDS = 10.0
 TIMEOUT_SECONDS = 5.0
-MAX_BYTES = 16 * 1024 * 1024
 NO_LIMIT = 2**62
 """What Go takes for the memory limit where none is set is near 2^63."""
 
@@ -128,14 +127,7 @@ class NatsMonitor(SupervisedTask):
 
     async def _get(self, url: str) -> bytes:
         """Raises `httpx.HTTPError`, also for an answer that is none of a monitoring port."""
-        body = bytearray()
-        async with self._http.stream("GET", url) as reply:
-            reply.raise_for_status()
-            async for part in reply.aiter_bytes():
-                body += part
-                if len(body) > MAX_BYTES:
-                    raise httpx.DecodingError(f"more than {MAX_BYTES} bytes")
-        return bytes(body)
+        return (await self._http.get(url)).raise_for_status().content
 
     def _show(self, name: str, process: Server, stored: JetStream) -> None:
         shown = self._shown

@@ -35,7 +35,7 @@ from groundwatch.events import (
     SubSentence,
     version_of,
 )
-from groundwatch.gateway.answers import Answer, AnswerPage, ErasedAnswer, find_answer
+from groundwatch.gateway.answers import Answer, AnswerPage, find_answer
 from groundwatch.gateway.auth import VIEW, VIEW_PAGE, Caller
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.requests import Route, caller_of, is_json, json
@@ -298,9 +298,6 @@ class AnswerPages:
         tenant = caller.tenant(query.get("tenant", "")) or DEFAULT_TENANT
         run = caller.full_run(query.get("run", ""))
         found = await find_answer(self._core.bus, self._core.answers, tenant, name, run)
-        if isinstance(found, ErasedAnswer):
-            message = "Somebody asked that it be removed, and nothing of it is left here."
-            raise Refused("erased", message)
         if found is None:
             raise Refused("not_found", self._missing(name, tenant, caller.in_words(run)))
         return self._render(request, caller, found, await self._given(found))
