@@ -183,14 +183,6 @@ class Window:
 MAX_ERRORS = 100
 
 
-class LineError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    line: int
-    error: str
-    reason: str
-    field: str = ""
-    id: str = ""
-
-
 class Summary(msgspec.Struct, kw_only=True):
     """What became of a bulk request.
 
@@ -203,7 +195,7 @@ class Summary(msgspec.Struct, kw_only=True):
     duplicates: int = 0
     refused: int = 0
     retry_from: int | None = None
-    errors: list[LineError] = []
+    errors: list[dict[str, Any]] = []
 
 
 class Bulk(Window):
@@ -258,4 +250,4 @@ class Bulk(Window):
             summary.retry_from = number
         # Without its id, one that may be recorded could not be sent again as the same.
         if len(summary.errors) < MAX_ERRORS or ended.unsure:
-            summary.errors.append(LineError(line=number, **ended.told()))
+            summary.errors.append({"line": number, **ended.told()})

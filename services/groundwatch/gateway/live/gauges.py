@@ -9,6 +9,7 @@ from datetime import datetime
 import httpx
 import msgspec
 import nats.js.errors
+from nats.js.api import ConsumerInfo
 
 from groundwatch.addresses import shown_address
 from groundwatch.runtime.delivery.bus import Bus
@@ -164,17 +165,6 @@ class NatsMonitor(SupervisedTask):
             await asyncio.sleep(LOOK_SECONDS)
 
 
-class WaitingFor(msgspec.Struct, frozen=True, kw_only=True):
-    """What waits for a consumer and what is in work there, in events, and how many calls ask for more. One
-    that is not `there` has yet to be provisioned."""
-
-    stage: str
-    waiting: int = 0
-    in_work: int = 0
-    asking: int = 0
-    there: bool = True
-
-
 class StreamGauges(SupervisedTask):
     """Looks at consumers and dead letters every few seconds. What cannot be seen is not shown."""
 
@@ -183,8 +173,8 @@ class StreamGauges(SupervisedTask):
         self._bus = bus
         self._metrics = metrics
         self._blind = False
-        self.waiting: dict[str, WaitingFor] = {}
-        """By consumer, as it was seen last."""
+        self.seen: dict[str, tuple[str, ConsumerInfo | None]] = {}
+        """By consumer its stage, and what the server said last; None where it has yet to be provisioned."""
 
     async def look(self) -> None:
         """Ask the server once. Raises what NATS raises."""
@@ -200,7 +190,7 @@ class StreamGauges(SupervisedTask):
         try:
             info = await self._bus.js.consumer_info(spec.stream, spec.name)
         except nats.js.errors.NotFoundError:
-            self.waiting[spec.name] = WaitingFor(stage=spec.stage, there=False)
+            self.seen[spec.name] = spec.stage, None
             metrics.consumer_up.labels(spec.name).set(0)
             for gauge in (metrics.consumer_lag, metrics.consumer_pulls, metrics.consumer_delivered):
                 with contextlib.suppress(KeyError):
@@ -209,12 +199,7 @@ class StreamGauges(SupervisedTask):
         metrics.consumer_up.labels(spec.name).set(1)
         metrics.consumer_lag.labels(*labels).set((info.num_pending or 0) + (info.num_ack_pending or 0))
         metrics.consumer_pulls.labels(*labels).set(info.num_waiting or 0)
-        self.waiting[spec.name] = WaitingFor(
-            stage=spec.stage,
-            waiting=info.num_pending or 0,
-            in_work=info.num_ack_pending or 0,
-            asking=info.num_waiting or 0,
-        )
+        self.seen[spec.name] = spec.stage, info
         metrics.consumer_delivered.labels(*labels).set(info.delivered.consumer_seq if info.delivered else 0)
 
     async def _watch(self) -> None:
@@ -224,7 +209,7 @@ class StreamGauges(SupervisedTask):
                 self._blind = False
             except FAULTS as error:
                 # A number that nobody has seen for a while is worse than none.
-                self.waiting.clear()
+                self.seen.clear()
                 self._metrics.consumer_lag.clear()
                 self._metrics.consumer_pulls.clear()
                 if not self._blind:

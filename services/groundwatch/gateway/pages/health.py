@@ -119,12 +119,14 @@ class HealthPage:
     def _stages(self) -> list[Stage]:
         """In the order in which an answer goes through them."""
         found: dict[str, Stage] = {}
-        for one in self._core.gauges.waiting.values():
-            stage = found.setdefault(one.stage, Stage(name=one.stage))
-            stage.waiting += one.waiting
-            stage.in_work += one.in_work
-            stage.asking += one.asking
-            stage.missing += not one.there
+        for name, info in self._core.gauges.seen.values():
+            stage = found.setdefault(name, Stage(name=name))
+            if info is None:
+                stage.missing += 1
+            else:
+                stage.waiting += info.num_pending or 0
+                stage.in_work += info.num_ack_pending or 0
+                stage.asking += info.num_waiting or 0
         order = {name: place for place, name in enumerate(("gateway", *STAGES))}
         return sorted(found.values(), key=lambda one: (order.get(one.name, len(order)), one.name))
 

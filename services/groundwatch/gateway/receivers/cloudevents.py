@@ -139,13 +139,6 @@ _IMAGE = re.compile(rb'"data:[^"\\]{4096,}+"')
 _PLACEHOLDER = b'"groundwatch:image_too_large"'
 
 
-class Waiting(msgspec.Struct, frozen=True, kw_only=True):
-    """Its other half has not come yet, or both are kept since they cannot be recorded now."""
-
-    id: str
-    status: str = "waiting"
-
-
 class CloudEventRoutes:
     """Takes requests and responses; says which of them never had the other."""
 
@@ -205,7 +198,7 @@ class CloudEventRoutes:
             self._core.logged.count("kserve", "refused")
             raise
 
-    async def _take(self, event: Event, caller: Caller, tenant: str) -> Recorded | Waiting | Refused:
+    async def _take(self, event: Event, caller: Caller, tenant: str) -> Recorded | Refused | dict[str, str]:
         """Keep a half, and record the call if the other one is there. Raises `Refused` for a half that is not
         kept; what is returned has been counted."""
         owner = caller.owner(tenant, event.id) or "default"
@@ -234,9 +227,10 @@ class CloudEventRoutes:
                 ended = await self._joiner.join(self._family, half.key, OTHER)
         except (TransientError, *FAULTS):
             ended = None
-        # They are stored: whoever sent them need not do it again.
+        # They are stored: whoever sent them need not do it again. The other half has not come yet, or both
+        # cannot be recorded now.
         if ended is None or (isinstance(ended, Refused) and ended.passing):
-            return Waiting(id=event.id)
+            return {"id": event.id, "status": "waiting"}
         return ended
 
     async def _is_another(self, half: Half) -> bool:
