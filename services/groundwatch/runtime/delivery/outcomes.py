@@ -3,7 +3,7 @@
 import hashlib
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import nats.errors
@@ -69,8 +69,10 @@ def without_score(
     detail: str = "",
     judges: Mapping[str, Judge] | None = None,
     usage: Usage | None = None,
+    **more: Any,
 ) -> ResponseScored:
-    """An outcome that carries a reason instead of a score."""
+    """An outcome, with the reason where it has no score; `more` are other fields of it."""
+    more.setdefault("answer_words", count_words(response.answer))
     return ResponseScored(
         id=response.id,
         model=response.model,
@@ -81,7 +83,6 @@ def without_score(
         reason=reason,
         detail=detail[:MAX_DETAIL],
         judges=dict(judges or {}),
-        answer_words=count_words(response.answer),
         usage=usage or Usage(),
         drawn=response.drawn.get(protocol, Drawn()),
         tags=response.tags,
@@ -89,38 +90,22 @@ def without_score(
         recorded_at=response.recorded_at,
         scored_at=time.time(),
         partition=response.partition,
+        **more,
     )
 
 
-def unscored(
-    response: ResponseRecorded,
-    protocol: str,
-    error: Unscorable,
-    *,
-    judges: Mapping[str, Judge] | None = None,
-    usage: Usage | None = None,
-) -> ResponseScored:
-    """The outcome of what a judge could not judge."""
-    kind = OutcomeKind.UNSCORED
-    bare = without_score(
-        response, protocol, kind, error.reason, detail=error.detail, judges=judges, usage=usage
-    )
-    return msgspec.structs.replace(bare, values=dict(error.values)) if error.values else bare
+def unscored(response: ResponseRecorded, protocol: str, error: Unscorable, **more: Any) -> ResponseScored:
+    """The outcome of what a judge could not judge; `more` is as in `without_score`."""
+    more |= {"detail": error.detail, "values": dict(error.values)}
+    return without_score(response, protocol, OutcomeKind.UNSCORED, error.reason, **more)
 
 
 def dead(
-    response: ResponseRecorded,
-    protocol: str,
-    stage: str,
-    error: Exception,
-    *,
-    judges: Mapping[str, Judge] | None = None,
-    usage: Usage | None = None,
+    response: ResponseRecorded, protocol: str, stage: str, error: Exception, **more: Any
 ) -> ResponseScored:
     """The outcome that stands for what `stage` could not process."""
     reason = UNDECODABLE if isinstance(error, DecodeError) else DEAD_LETTER
-    why = Unscorable(reason, f"{stage}: {error}")
-    return unscored(response, protocol, why, judges=judges, usage=usage)
+    return unscored(response, protocol, Unscorable(reason, f"{stage}: {error}"), **more)
 
 
 def response_of(event: Event) -> ResponseRecorded:
@@ -158,24 +143,21 @@ def outcome_of(
     response = extracted.response
     judges, usage = so_far(judged)
     claims = judged_claims(judged, protocol)
+    more: dict[str, Any] = {
+        "judges": judges,
+        "usage": usage,
+        "units": extracted.units,
+        "claims": claims,
+        "eligible": len(claims),
+        "left_out": extracted.left_out,
+    }
     try:
         result = protocol.score(judged)
     except Unscorable as error:
-        bare = unscored(response, protocol.name, error, judges=judges, usage=usage)
-        return msgspec.structs.replace(
-            bare, units=extracted.units, claims=claims, eligible=len(claims), left_out=extracted.left_out
-        )
-    bare = without_score(response, protocol.name, OutcomeKind.SCORED, "", judges=judges, usage=usage)
-    return msgspec.structs.replace(
-        bare,
-        score=result.score,
-        values=result.values,
-        units=extracted.units,
-        claims=claims,
-        eligible=len(claims),
-        decided=sum(claim.decision is not Decision.UNDECIDED for claim in claims),
-        left_out=extracted.left_out,
-    )
+        return unscored(response, protocol.name, error, **more)
+    more |= {"score": result.score, "values": result.values}
+    more["decided"] = sum(claim.decision is not Decision.UNDECIDED for claim in claims)
+    return without_score(response, protocol.name, OutcomeKind.SCORED, "", **more)
 
 
 def _outcome_of_chain(chain: ChainAdvanced, protocol: EvaluationProtocol) -> ResponseScored:
@@ -186,13 +168,15 @@ def _outcome_of_chain(chain: ChainAdvanced, protocol: EvaluationProtocol) -> Res
         result = protocol.score_chain(chain)
     except Unscorable as error:
         return unscored_chain(chain, error)
-    bare = without_score(
-        chain.response, protocol.name, OutcomeKind.SCORED, "", judges=chain.judges, usage=chain.usage
-    )
-    return msgspec.structs.replace(
-        bare,
+    return without_score(
+        chain.response,
+        protocol.name,
+        OutcomeKind.SCORED,
+        "",
         score=result.score,
         values=result.values,
+        judges=chain.judges,
+        usage=chain.usage,
         eligible=chain.length,
         decided=len(chain.steps),
         answer_words=sum(len(step.description.split()) for step in chain.steps),
