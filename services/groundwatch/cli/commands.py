@@ -66,11 +66,13 @@ def described(function: Callable[..., Any], parameter: inspect.Parameter) -> ins
 
 
 def _keys(function: Callable[..., Any], name: str) -> dict[str, Any]:
-    """What is said of a parameter: of the function's, of every function's of its module, or of all."""
+    """What is said of a parameter: of the function's, of every function's of its module, or of all. Names in
+    braces are those of the function's module."""
     of_module = _said().get(function.__module__.rpartition(".")[2], {})
     places = (of_module.get(function.__name__, {}), of_module.get("each", {}), _said()["all"])
     said = next(place[name] for place in places if name in place)
-    return {"help": said} if isinstance(said, str) else {**said}
+    keys = {"help": said} if isinstance(said, str) else {**said}
+    return keys | {"help": keys["help"].format_map(function.__globals__)}
 
 
 def _own_keys(parameter: inspect.Parameter, meta: msgspec.Meta) -> dict[str, Any]:

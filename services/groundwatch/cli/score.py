@@ -6,10 +6,9 @@ from __future__ import annotations
 import re
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-import typer
 
 from groundwatch.cli.messages import print_json, print_json_line, say
 from groundwatch.cli.options import (
@@ -178,12 +177,7 @@ def probe_command(
     benchmark: Path | None = None,
     images: Path | None = None,
     strategy: Strategy = Strategy.DIRECT,
-    limit: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help=f"Ask a sample of about so many questions; all when absent, with --every {ROUND}."
-        ),
-    ] = None,
+    limit: int | None = None,
     seed: int = 0,
     folder: Path | None = None,
     t: int | None = None,
@@ -191,13 +185,7 @@ def probe_command(
     judge: str = "",
     api_key_env: str = "OPENAI_API_KEY",
     timeout: float = 60.0,
-    at_once: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help=f"Requests under way together; {AT_ONCE} when absent, with --every {AT_ONCE_IN_PRODUCTION}.",
-        ),
-    ] = None,
+    at_once: int | None = None,
     max_tokens: int = 1024,
     submit: str = "",
     every: str = "",

@@ -168,17 +168,12 @@ def demo(
     *,
     as_json: bool = False,
     recorded: bool = False,
-    answers: Annotated[
-        int | None, typer.Option(help=f"Answers to ask for; {live.ANSWERS} when absent.")
-    ] = None,
-    rate: Annotated[
-        float | None, typer.Option(help=f"Recorded answers sent a second; {RATE:g} when absent.")
-    ] = None,
+    answers: int | None = None,
+    rate: float | None = None,
     folder: Annotated[
         Path | None,
         typer.Option(
-            "--folder",
-            help=f"Keep the streams here, in place of those of the demo before; {HERE} when absent.",
+            help=f"Keep the streams here, in place of those of the demo before; {HERE} when absent."
         ),
     ] = None,
 ) -> None:
