@@ -23,7 +23,7 @@ from groundwatch.runtime.delivery.away import AwayJudges
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing
 from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.delivery.stage import Stage
-from groundwatch.runtime.delivery.work import Publication, Result, Work
+from groundwatch.runtime.delivery.work import Result, Work
 from groundwatch.runtime.local.servers import NatsServer
 from groundwatch.runtime.settings import NatsSettings, RetrySettings
 from groundwatch.runtime.telemetry.metrics import Metrics
@@ -101,24 +101,15 @@ class Counting:
         self.done = asyncio.Event()
 
     async def __call__(self, works: Sequence[Work[ResponseRecorded]]) -> Sequence[Result]:
-        results = []
-        for work in works:
-            key = work.event.key
-            results.append(
-                Result(
-                    publications=(
-                        Publication(
-                            Outgoing(
-                                subject=f"gw.extracted.ours.x.{key}",
-                                payload=ENCODER.encode(work.event),
-                                message_id=key,
-                            ),
-                            self._counted,
-                        ),
-                    )
-                )
-            )
-        return results
+        return [Result(publications=(self._sent_on(work.event),)) for work in works]
+
+    def _sent_on(self, event: ResponseRecorded) -> Outgoing:
+        return Outgoing(
+            subject=f"gw.extracted.ours.x.{event.key}",
+            payload=ENCODER.encode(event),
+            message_id=event.key,
+            counted=self._counted,
+        )
 
     def _counted(self) -> None:
         self.left -= 1

@@ -135,13 +135,13 @@ async def test_a_delivery_that_was_done_is_not_done_again(bus: Bus, clean_stream
     (first,) = await service.handle([Work(event, arrived)])
     assert isinstance(first, Result)
     (publication,) = first.publications
-    advanced = publication.outgoing.payload
+    advanced = publication.payload
     assert isinstance(advanced, ChainAdvanced)
     assert advanced.steps[0].similarity == pytest.approx(similarities(seed, 1)[0])
     arrived.first, arrived.delivered = False, 2
     await service.handle([Work(event, arrived)])
     assert engine.asked == 2
-    await bus.create(publication.outgoing)
+    await bus.create(publication)
     assert await service.handle([Work(event, arrived)]) == [Result()]
     assert engine.asked == 2
 

@@ -18,7 +18,7 @@ from groundwatch.runtime.delivery.away import AwayJudges
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, Stored
 from groundwatch.runtime.delivery.provisioning import consumer_config
 from groundwatch.runtime.delivery.stage import Stage
-from groundwatch.runtime.delivery.work import Publication, Result, Work
+from groundwatch.runtime.delivery.work import Result, Work
 from groundwatch.runtime.settings import RetrySettings
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import HEADER_PROTOCOLS, RESPONSES, ConsumerSpec, subject_of
@@ -73,7 +73,7 @@ def done(work: Work[ResponseRecorded]) -> Result:
         outcome = msgspec.structs.replace(
             outcomes.without_score(event, protocol, OutcomeKind.SCORED, ""), score=1.0
         )
-        publications.append(Publication(outcomes.outgoing(outcome)))
+        publications.append(outcomes.outgoing(outcome))
     return Result(publications=tuple(publications))
 
 

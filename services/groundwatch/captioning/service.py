@@ -22,7 +22,7 @@ from groundwatch.protocols import prompts
 from groundwatch.protocols.base import ChainProtocol, Stage
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.outcomes import MAX_DETAIL, recorded
-from groundwatch.runtime.delivery.work import Publication, Result, Work
+from groundwatch.runtime.delivery.work import Result, Work
 from groundwatch.runtime.services.service import next_stage
 from groundwatch.runtime.services.stages import ChainService
 from groundwatch.runtime.settings import Settings, StageSettings
@@ -114,7 +114,7 @@ class QuestionTask:
             recorded_at=time.time(),
         )
         metrics = self._service.metrics
-        return Result(publications=(Publication(recorded(response), lambda: metrics.response(response)),))
+        return Result(publications=(recorded(response, counted=lambda: metrics.response(response)),))
 
 
 class ChainTask:

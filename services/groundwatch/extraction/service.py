@@ -22,7 +22,7 @@ from groundwatch.reading.document import (
 )
 from groundwatch.runtime.delivery import outcomes
 from groundwatch.runtime.delivery.bus import Bus, Outgoing
-from groundwatch.runtime.delivery.work import Publication, Result, Work
+from groundwatch.runtime.delivery.work import Result, Work
 from groundwatch.runtime.services.service import StageService, find_protocol, next_stage
 from groundwatch.runtime.services.stages import chain_of
 from groundwatch.runtime.settings import Settings
@@ -50,7 +50,7 @@ class ExtractionService(StageService):
 
     async def handle(self, works: Sequence[Work[ResponseRecorded]]) -> Sequence[Result]:
         """Extract for every protocol of every response, protocol by protocol for the engine's sake."""
-        publications: list[list[Publication]] = [self._declined(work) for work in works]
+        publications: list[list[Outgoing]] = [self._declined(work) for work in works]
         failures: list[dict[str, Exception]] = [{} for _ in works]
         wanted: dict[str, list[int]] = {}
         documents: dict[int, Document] = {}
@@ -95,7 +95,7 @@ class ExtractionService(StageService):
 
     async def _extract(
         self, name: str, responses: Sequence[ResponseRecorded], documents: Sequence[Document]
-    ) -> list[Publication | GroundwatchError]:
+    ) -> list[Outgoing | GroundwatchError]:
         protocol = find_protocol(name)
         if isinstance(protocol, GroundwatchError):
             return [protocol] * len(responses)
@@ -110,7 +110,7 @@ class ExtractionService(StageService):
         results: Iterator[Extraction | GroundwatchError] = iter(
             await self.judge_all(protocol, self.engine.extract, readable, self.engine.judge, Extraction)
         )
-        ends: list[Publication | GroundwatchError] = []
+        ends: list[Outgoing | GroundwatchError] = []
         for response, document in zip(responses, documents, strict=True):
             result = document.unread or next(results)
             match result:
@@ -145,16 +145,16 @@ class ExtractionService(StageService):
             return ASKED, subject_of("chain", run, first.value, name, key, "1")
         return EXTRACTED, subject_of("extracted", run, next_stage(protocol, first).value, name, key)
 
-    def _sent_on(self, protocol: EvaluationProtocol, response: ResponseRecorded) -> Publication:
+    def _sent_on(self, protocol: EvaluationProtocol, response: ResponseRecorded) -> Outgoing:
         if not isinstance(protocol, ChainProtocol):
             why = f"nothing can be sent to {protocol.route[0]} without extraction"
             raise InputError(f"{protocol.name}: {why}")
         try:
-            return Publication(chain_of(protocol.start(response), protocol.route[0]))
+            return chain_of(protocol.start(response), protocol.route[0])
         except Unscorable as error:
             return self._unscored(response, protocol.name, error)
 
-    def _declined(self, work: Work[ResponseRecorded]) -> list[Publication]:
+    def _declined(self, work: Work[ResponseRecorded]) -> list[Outgoing]:
         response = work.event
         return [
             self.publication_of(outcomes.without_score(response, name, OutcomeKind.DECLINED, reason))
@@ -169,7 +169,7 @@ class ExtractionService(StageService):
         error: Unscorable,
         judge: Judge | None = None,
         document: Document | None = None,
-    ) -> Publication:
+    ) -> Outgoing:
         outcome = outcomes.unscored(response, protocol, error, judges={self.name: judge} if judge else None)
         if document is not None and document.left_out:
             outcome = msgspec.structs.replace(outcome, left_out=document.left_out)
@@ -182,7 +182,7 @@ class ExtractionService(StageService):
         judge: Judge,
         found: Extraction,
         document: Document,
-    ) -> Publication:
+    ) -> Outgoing:
         event = ClaimsExtracted(
             response=response,
             protocol=protocol.name,
@@ -194,4 +194,4 @@ class ExtractionService(StageService):
         )
         message_id = (response.key, response.run, protocol.name, self.name, judge.fingerprint)
         subject = self._next(response, protocol)[1]
-        return Publication(Outgoing(subject=subject, payload=event, message_id=message_id))
+        return Outgoing(subject=subject, payload=event, message_id=message_id)

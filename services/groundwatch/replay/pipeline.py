@@ -93,7 +93,7 @@ class Pair(msgspec.Struct):
         if result.failures:
             return next(iter(result.failures.values()))
         (publication,) = result.publications
-        self.go_on(publication.outgoing)
+        self.go_on(publication)
         return None
 
     def go_on(self, message: Outgoing) -> None:

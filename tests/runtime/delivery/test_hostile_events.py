@@ -175,9 +175,7 @@ async def test_no_header_of_any_event_stops_a_service_or_the_audit(tmp_path: Pat
             keys.append(event.key)
             await js.publish(f"gw.recorded.live.{event.key}", ENCODER.encode(event), headers=headers)
             (judged,) = done(Work(response(f"o{number}"), InHand(()))).publications
-            await js.publish(
-                judged.outgoing.subject, ENCODER.encode(judged.outgoing.payload), headers=headers
-            )
+            await js.publish(judged.subject, ENCODER.encode(judged.payload), headers=headers)
             for kind in ("alarm.live.faithscore", "opinion.live.faithscore.x", "dead.extraction.live"):
                 await js.publish(f"gw.{kind}.k{number}", b"{}", headers=headers)
             await js.publish(f"gw.retry.extraction.live.k{number}", b"{}", headers=headers)

@@ -18,7 +18,7 @@ from groundwatch.ledger.ledger import audit
 from groundwatch.runtime.delivery.bus import Outgoing
 from groundwatch.runtime.delivery.dead_letters import DeadLetter, dead_letters
 from groundwatch.runtime.delivery.stage import BUG_ATTEMPTS
-from groundwatch.runtime.delivery.work import Publication, Result, Work
+from groundwatch.runtime.delivery.work import Result, Work
 from groundwatch.runtime.settings import RetrySettings
 from groundwatch.topology import HEADER_PROTOCOLS, HEADER_REASON, OUTCOMES, subject_of
 
@@ -256,7 +256,7 @@ async def test_a_result_too_large_for_the_server_is_the_inputs_fault(stage_facto
     async def verbose(works: Works) -> list[Result]:
         huge = b"x" * (works[0].arrived.message._client.max_payload + 1)
         subject = subject_of("outcome", "live", "faithscore", works[0].event.key)
-        return [Result(publications=(Publication(Outgoing(subject=subject, payload=huge)),)) for _ in works]
+        return [Result(publications=(Outgoing(subject=subject, payload=huge),)) for _ in works]
 
     running = await stage_factory(verbose)
     await record(running.bus, response("r"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import msgspec
@@ -56,7 +56,8 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
     """An event on its way out. `expect` is the sequence its subject must be at; 0: nothing there yet.
 
     `message_id` may be the parts that it is to be a digest of: what is never sent needs none.
-    `whole` is for dead letters: they may be as large as the server takes.
+    `whole` is for dead letters: they may be as large as the server takes. `counted` is what to do once the
+    stream has taken it as new.
     """
 
     subject: str
@@ -65,6 +66,7 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
     headers: dict[str, str] = {}
     expect: int | None = 0
     whole: bool = False
+    counted: Callable[[], None] | None = None
 
     def carrying(self, headers: Mapping[str, str]) -> Self:
         return msgspec.structs.replace(self, headers={**self.headers, **headers}) if headers else self

@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -227,7 +227,9 @@ def judged_claims(
     )
 
 
-def outgoing(outcome: ResponseScored, *, key: str | None = None) -> Outgoing:
+def outgoing(
+    outcome: ResponseScored, *, key: str | None = None, counted: Callable[[], None] | None = None
+) -> Outgoing:
     """The outcome as a message. Its id names response, protocol and judges, as rule 2 asks."""
     key = key or outcome.key
     judges = [f"{stage}={judge.fingerprint}" for stage, judge in sorted(outcome.judges.items())]
@@ -239,6 +241,7 @@ def outgoing(outcome: ResponseScored, *, key: str | None = None) -> Outgoing:
         payload=outcome,
         message_id=(key, outcome.run, outcome.protocol, "outcome", outcome.reason, *judges),
         headers=headers,
+        counted=counted,
     )
 
 
@@ -371,7 +374,9 @@ def digest_of(said: msgspec.Struct) -> str:
     return hashlib.sha256(_CANONICAL.encode(said)).hexdigest()[:32]
 
 
-def recorded(response: ResponseRecorded, said_digest: str = "") -> Outgoing:
+def recorded(
+    response: ResponseRecorded, said_digest: str = "", counted: Callable[[], None] | None = None
+) -> Outgoing:
     """The response on its way into the stream; `said_digest` where it is not of the response itself."""
     key = response.key
     return Outgoing(
@@ -382,6 +387,7 @@ def recorded(response: ResponseRecorded, said_digest: str = "") -> Outgoing:
             HEADER_PROTOCOLS: ",".join(response.protocols),
             HEADER_DIGEST: said_digest or digest_of(response),
         },
+        counted=counted,
     )
 
 

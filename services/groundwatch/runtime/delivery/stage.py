@@ -31,7 +31,7 @@ from groundwatch.errors import (
 from groundwatch.events import Event
 from groundwatch.models.asking import ASKED_FOR
 from groundwatch.runtime.delivery.away import AwayJudges
-from groundwatch.runtime.delivery.bus import Bus, Receipt, Stored, wait_acks
+from groundwatch.runtime.delivery.bus import Bus, Outgoing, Receipt, Stored, wait_acks
 from groundwatch.runtime.delivery.dead_letters import DeadLetters
 from groundwatch.runtime.delivery.outcomes import contradiction, replace_dead, replacing_archived
 from groundwatch.runtime.delivery.pull import PullSubscriber
@@ -42,7 +42,6 @@ from groundwatch.runtime.delivery.work import (
     Handler,
     Heartbeat,
     Kind,
-    Publication,
     Result,
     Work,
     WorkClock,
@@ -299,7 +298,7 @@ class Stage(Generic[E]):
                     await self._stored(publication, receipt)
                 except GroundwatchError as error:
                     if not isinstance(error, Unavailable) or not going_on or tries >= NATS_TRIES:
-                        address = parse_subject(publication.outgoing.subject)
+                        address = parse_subject(publication.subject)
                         failures[index][address.protocol if address else ""] = error
                         continue
                     left.append((index, publication))
@@ -310,18 +309,18 @@ class Stage(Generic[E]):
                     logger.warning("stage.cannot_publish", stage=self.name, error=why)
                 going_on = await self._rest(min(self._retries.delay(tries), NATS_PAUSE))
 
-    async def _send(self, publication: Publication) -> Receipt | GroundwatchError:
+    async def _send(self, publication: Outgoing) -> Receipt | GroundwatchError:
         try:
-            return await self._bus.start_create(replacing_archived(publication.outgoing))
+            return await self._bus.start_create(replacing_archived(publication))
         except GroundwatchError as error:
             return error
 
-    async def _stored(self, publication: Publication, receipt: Receipt | GroundwatchError) -> None:
+    async def _stored(self, publication: Outgoing, receipt: Receipt | GroundwatchError) -> None:
         if isinstance(receipt, GroundwatchError):
             raise receipt
         stored = receipt.result()
-        if stored is Stored.EXISTED and HEADER_OUTCOME in publication.outgoing.headers:
-            stored = await replace_dead(self._bus, publication.outgoing)
+        if stored is Stored.EXISTED and HEADER_OUTCOME in publication.headers:
+            stored = await replace_dead(self._bus, publication)
         if stored is Stored.NEW and publication.counted is not None:
             publication.counted()
 

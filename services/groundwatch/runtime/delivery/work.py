@@ -227,23 +227,14 @@ class Delivery(Work[E], frozen=True):
     arrived: Arrived
 
 
-class Publication(msgspec.Struct, frozen=True):
-    """An event to create, and what to do once the stream has taken it as new."""
-
-    outgoing: Outgoing
-    counted: Callable[[], None] | None = None
-
-
 class Result(msgspec.Struct, frozen=True, kw_only=True):
     """What handling one message led to. `failures` are by protocol; the rest of the message is fine."""
 
-    publications: tuple[Publication, ...] = ()
+    publications: tuple[Outgoing, ...] = ()
     failures: dict[str, Exception] = {}
 
     def carrying(self, headers: Mapping[str, str]) -> Result:
-        publications = tuple(
-            Publication(one.outgoing.carrying(headers), one.counted) for one in self.publications
-        )
+        publications = tuple(one.carrying(headers) for one in self.publications)
         return Result(publications=publications, failures=self.failures)
 
 

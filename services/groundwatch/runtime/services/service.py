@@ -18,9 +18,9 @@ from groundwatch.protocols.base import EvaluationProtocol
 from groundwatch.protocols.base import Stage as StageName
 from groundwatch.runtime.delivery import outcomes
 from groundwatch.runtime.delivery.away import AwayJudges
-from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.bus import Bus, Outgoing
 from groundwatch.runtime.delivery.stage import Stage
-from groundwatch.runtime.delivery.work import Envelope, Handler, Publication
+from groundwatch.runtime.delivery.work import Envelope, Handler
 from groundwatch.runtime.services.tasks import SupervisedTask
 from groundwatch.runtime.settings import Settings, StageSettings
 from groundwatch.runtime.stores.cache import JudgementCache
@@ -205,9 +205,9 @@ class StageService:
             return True
         return not arrived.retried and found.get(HEADER_ORIGIN) == arrived.origin
 
-    def publication_of(self, outcome: ResponseScored) -> Publication:
+    def publication_of(self, outcome: ResponseScored) -> Outgoing:
         """The outcome as what a result publishes; counted once the stream has it."""
-        return Publication(outcomes.outgoing(outcome), lambda: self.metrics.outcome(outcome))
+        return outcomes.outgoing(outcome, counted=lambda: self.metrics.outcome(outcome))
 
     async def judge_all(
         self,

@@ -23,7 +23,7 @@ from groundwatch.protocols.base import ChainProtocol, EvaluationProtocol
 from groundwatch.protocols.base import Stage as StageName
 from groundwatch.runtime.delivery import outcomes
 from groundwatch.runtime.delivery.bus import Outgoing
-from groundwatch.runtime.delivery.work import Envelope, Publication, Result, Work
+from groundwatch.runtime.delivery.work import Envelope, Result, Work
 from groundwatch.runtime.services.service import StageService, find_protocol, next_stage
 from groundwatch.topology import ASKED, JUDGED, subject_of
 
@@ -107,7 +107,7 @@ class ClaimService(StageService):
                 judged.judge.fingerprint,
             ),
         )
-        return Result(publications=(Publication(message),))
+        return Result(publications=(message,))
 
 
 def chain_of(chain: ChainAdvanced, to: StageName) -> Outgoing:
@@ -169,9 +169,7 @@ class ChainService(StageService):
     def carried_on(self, chain: ChainAdvanced, judge: Judge, to: StageName) -> Result:
         """The chain, with this stage's judge, to the next stage."""
         judges = {**chain.judges, self.name: judge}
-        return Result(
-            publications=(Publication(chain_of(msgspec.structs.replace(chain, judges=judges), to)),)
-        )
+        return Result(publications=(chain_of(msgspec.structs.replace(chain, judges=judges), to),))
 
     def check_judge(self, chain: ChainAdvanced, judge: Judge) -> None:
         """Raises `Unscorable` when earlier rounds had another judge: one score is never of two."""
