@@ -8,11 +8,13 @@ import socket
 import subprocess
 import time
 from pathlib import Path
+from typing import NoReturn
 
 import httpx
 import pytest
+import structlog
 
-from groundwatch.ledger.ledger import AuditMetrics, Ledger
+from groundwatch.ledger.ledger import AuditMetrics, Ledger, audit_once
 
 
 def ledger(**changes: object) -> Ledger:
@@ -77,6 +79,19 @@ def test_audit_periodically_tells_prometheus(up, written, answer) -> None:
     finally:
         auditor.send_signal(signal.SIGTERM)
         assert auditor.wait(30) == 0
+
+
+async def test_a_bug_in_a_repeated_audit_is_told_and_counted() -> None:
+    metrics = AuditMetrics()
+
+    def broken() -> NoReturn:
+        raise KeyError("of a later version")
+
+    with structlog.testing.capture_logs() as logs:
+        assert await audit_once(broken, "live", metrics) is None
+    assert metrics.failed.labels("live")._value.get() == 1
+    (line,) = logs
+    assert line["event"] == "audit.failed" and isinstance(line["exc_info"], KeyError)
 
 
 @pytest.mark.slow

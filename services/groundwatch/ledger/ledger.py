@@ -29,7 +29,7 @@ from groundwatch.replay.runs import Counts, Run, Runs
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.history import Cold, History
 from groundwatch.runtime.delivery.streams import Position, position_of
-from groundwatch.runtime.services.tasks import PASSING, until_set
+from groundwatch.runtime.services.tasks import PASSING, unless, until_set
 from groundwatch.runtime.stores.audits import AuditSummary, write_summary
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import declare
@@ -347,15 +347,8 @@ async def audit_periodically(
     metrics.failed.labels(run_name)
     while not stopped.is_set():
         began = time.monotonic()
-        work = asyncio.create_task(audit_once(connect, run_name, metrics))
-        told = asyncio.create_task(stopped.wait())
-        await asyncio.wait((work, told), return_when=asyncio.FIRST_COMPLETED)
-        if not work.done():
-            work.cancel()
-        (ledger,) = await asyncio.gather(work, return_exceptions=True)
-        told.cancel()
         pause = min(every, RETRY_SECONDS)
-        if isinstance(ledger, Ledger):
+        if (ledger := await unless(stopped, audit_once(connect, run_name, metrics))) is not None:
             report(ledger)
             pause = every
         await until_set(stopped, max(0.0, pause - (time.monotonic() - began)))
@@ -374,9 +367,10 @@ async def audit_once(connect: Connect, run_name: str, metrics: AuditMetrics) -> 
                 cold=bus.cold,
                 on_begin=metrics.ended.labels(run_name).set,
             )
-    except PASSING as error:
+    except Exception as error:
         metrics.failed.labels(run_name).inc()
-        logger.error("audit.failed", run=run_name, error=str(error) or repr(error))
+        bug = None if isinstance(error, PASSING) else error
+        logger.error("audit.failed", run=run_name, error=str(error) or repr(error), exc_info=bug)
         return None
     metrics.show(ledger, time.monotonic() - began)
     return ledger

@@ -48,7 +48,7 @@ from groundwatch.protocols.method import Progress, Question, mean_of
 from groundwatch.replay.pipeline import Pipeline, judging_stage
 from groundwatch.reporting.report import Report, prompts_in
 from groundwatch.runtime.delivery.outcomes import outcome_of, without_score
-from groundwatch.runtime.services.tasks import until_set
+from groundwatch.runtime.services.tasks import unless, until_set
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.settings.judges import EngineSettings
 from groundwatch.runtime.telemetry.logs import logger
@@ -420,16 +420,8 @@ class Canary:
         done = 0
         while not stopped.is_set() and (rounds is None or done < rounds):
             began = time.monotonic()
-            at_work = asyncio.create_task(self.round())
-            told_to = asyncio.create_task(stopped.wait())
-            await asyncio.wait((at_work, told_to), return_when=asyncio.FIRST_COMPLETED)
-            told_to.cancel()
-            if not at_work.done():
-                # What was answered is kept in the round's folder; nobody waits for the rest.
-                at_work.cancel()
-                await asyncio.gather(at_work, return_exceptions=True)
-                return
-            if (told := at_work.result()) is not None:
+            # What was answered by then is kept in the round's folder; nobody waits for the rest.
+            if (told := await unless(stopped, self.round())) is not None:
                 report(told)
             done += 1
             if rounds is None or done < rounds:

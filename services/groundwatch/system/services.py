@@ -2,10 +2,10 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import nats.errors
 
@@ -15,9 +15,9 @@ from groundwatch.archive.place import installed
 from groundwatch.errors import TransientError, UsageError, words
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.provisioning import missing, partitions_there
-from groundwatch.runtime.services.run import observed, running, until_told_to_stop
+from groundwatch.runtime.services.run import observed, running, stopping
 from groundwatch.runtime.services.service import Service
-from groundwatch.runtime.services.tasks import first_of
+from groundwatch.runtime.services.tasks import first_of, unless
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.settings.reading import with_second_judge
 from groundwatch.runtime.telemetry.logs import logger
@@ -104,29 +104,23 @@ def metrics_for(settings: Settings) -> Metrics:
     return Metrics(max_labels=settings.telemetry.max_labels, version_tags=settings.telemetry.version_tags)
 
 
-T = TypeVar("T")
-
 WAIT_PAUSE = 1.0
 
 
 async def serve(stage: str, settings: Settings, wait: float) -> None:
     """Run the service until SIGTERM; wait so many seconds for NATS, also when it goes away later."""
     # From the start: the first process of a container ignores SIGTERM until somebody handles it.
-    told = asyncio.create_task(until_told_to_stop())
-    try:
+    async with stopping() as stopped:
         while True:
-            bus = await _unless(told, _provisioned(stage, settings, wait))
+            bus = await unless(stopped, _provisioned(stage, settings, wait))
             try:
-                if bus is None or await _serve_on(bus, stage, settings, told) is None:
+                if bus is None or await _serve_on(bus, stage, settings, stopped) is None:
                     logger.info("serve.stopped", service=stage)
                 return
             except TransientError as error:
                 if not wait:
                     raise
                 logger.warning("serve.waiting", service=stage, reason=str(error))
-    finally:
-        told.cancel()
-        await asyncio.gather(told, return_exceptions=True)
 
 
 async def _check_provisioned(stage: str, bus: Bus) -> None:
@@ -175,18 +169,7 @@ async def _provisioned(stage: str, settings: Settings, wait: float) -> Bus:
         await asyncio.sleep(WAIT_PAUSE)
 
 
-async def _unless(told: asyncio.Task[None], work: Coroutine[Any, Any, T]) -> T | None:
-    """What the work gives; None, and the work given up, where we are told to stop before it is done."""
-    task = asyncio.create_task(work)
-    await asyncio.wait((told, task), return_when=asyncio.FIRST_COMPLETED)
-    if task.done():
-        return task.result()
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-    return None
-
-
-async def _serve_on(bus: Bus, stage: str, settings: Settings, told: asyncio.Task[None]) -> Service | None:
+async def _serve_on(bus: Bus, stage: str, settings: Settings, stopped: asyncio.Event) -> Service | None:
     """The service that ran until we were told to stop; None where that came before it had started."""
     metrics = metrics_for(settings)
     service = make_service(stage, settings, bus, metrics)
@@ -206,9 +189,9 @@ async def _serve_on(bus: Bus, stage: str, settings: Settings, told: asyncio.Task
         await telemetry.start()
         stack.push_async_callback(telemetry.stop, 2)
         logger.info("telemetry.started", service=stage, port=telemetry.port)
-        if not await _unless(told, _entered(stack, running([service], bus))):
+        if not await unless(stopped, _entered(stack, running([service], bus))):
             return None
-        await first_of(told, bus.until_lost())
+        await first_of(stopped.wait(), bus.until_lost())
     return service
 
 

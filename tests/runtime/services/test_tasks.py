@@ -11,7 +11,7 @@ import structlog
 
 from groundwatch.errors import words
 from groundwatch.runtime.services import tasks
-from groundwatch.runtime.services.tasks import SupervisedTask, cancelled
+from groundwatch.runtime.services.tasks import SupervisedTask, cancelled, unless
 
 
 async def test_a_task_that_loses_a_cancellation_is_cancelled_again() -> None:
@@ -32,6 +32,33 @@ async def test_a_task_that_loses_a_cancellation_is_cancelled_again() -> None:
     await cancelled([task, None])
     assert task.cancelled()
     assert lost == 3
+
+
+async def test_work_is_given_up_where_it_is_to_stop_and_has_its_time_to_end() -> None:
+    stopped, ended = asyncio.Event(), asyncio.Event()
+
+    async def work() -> str:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(3 * tasks.AGAIN_SECONDS)
+            ended.set()
+        return "done"
+
+    asyncio.get_running_loop().call_later(0.01, stopped.set)
+    assert await unless(stopped, work()) is None
+    assert ended.is_set()
+
+
+async def test_what_work_gives_or_raises_is_told_whoever_waits() -> None:
+    stopped = asyncio.Event()
+
+    async def fail() -> None:
+        raise ValueError("told")
+
+    assert await unless(stopped, asyncio.sleep(0, "done")) == "done"
+    with pytest.raises(ValueError, match="told"):
+        await unless(stopped, fail())
 
 
 async def test_what_has_ended_or_failed_is_no_matter() -> None:

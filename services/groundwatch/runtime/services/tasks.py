@@ -3,13 +3,15 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Any, TypeVar
 
 import nats.errors
 
 from groundwatch.errors import GroundwatchError, words
 from groundwatch.runtime.telemetry.logs import logger
+
+T = TypeVar("T")
 
 AGAIN_SECONDS = 0.1
 FIRST_DELAY = 0.1
@@ -39,6 +41,19 @@ async def until_set(event: asyncio.Event, seconds: float) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()
+
+
+async def unless(stopped: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
+    """What the work gives; None, and the work given up, where it is to stop before that is there."""
+    task, told = asyncio.create_task(work), asyncio.create_task(stopped.wait())
+    try:
+        await asyncio.wait((task, told), return_when=asyncio.FIRST_COMPLETED)
+        return task.result() if task.done() else None
+    finally:
+        for one in (task, told):
+            # Once: what it does at its end takes its time.
+            one.cancel()
+        await asyncio.gather(task, told, return_exceptions=True)
 
 
 async def first_of(*waiting: Awaitable[Any]) -> None:
