@@ -59,6 +59,10 @@ class ChatSettings(AskingSettings):
             raise ValueError(f"must not have {ours[0]}, which is set here for each request")
         return body
 
+    def __hash__(self) -> int:
+        """Of what tells judges apart: the cache looks up by settings, and `extra_body` has no hash."""
+        return hash((self.base_url, self.model))
+
 
 def _place(url: str) -> str:
     if not url or "://" in url:

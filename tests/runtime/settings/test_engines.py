@@ -242,6 +242,15 @@ def test_another_judge_for_all_that_it_can_serve_or_for_one(tmp_path: Path) -> N
         with_judge(other, "other")
 
 
+def test_settings_of_a_judge_are_looked_up_by() -> None:
+    """As the judgement cache does."""
+    where = {"base_url": "http://vllm:8000/v1", "model": "m"}
+    thinking = {"extra_body": {"chat_template_kwargs": {"enable_thinking": False}}}
+    plain, quiet = ChatSettings.model_validate(where), ChatSettings.model_validate(where | thinking)
+    known = {plain: 1, quiet: 2}
+    assert known[ChatSettings.model_validate(where | thinking)] == 2 and known[plain] == 1
+
+
 def test_the_documented_judges_are_the_papers(tmp_path: Path) -> None:
     """The recipe for the papers' checkpoints, and the tables of who can judge what."""
     docs = Path(__file__).parents[3] / "docs"
