@@ -187,7 +187,8 @@ def test_files_are_judged_by_a_plug_in(plugged: CommandLine, responses: Path, tm
     assert halved["score"]["value"] == pytest.approx(judged["score"]["value"] / 2)
     config.write_text("[protocols.toy]\nworht = 0.5\n")
     complaint = plugged.complaint("score", "toy", responses, "--config", config)
-    assert complaint == f"{config}: setting 'protocols.toy.worht': no such setting"
+    found = f"{config}: setting 'protocols.toy.worht': no such setting"
+    assert complaint == f"{found}; did you mean protocols.toy.worth?"
 
 
 @pytest.mark.slow

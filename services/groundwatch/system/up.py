@@ -33,7 +33,7 @@ from groundwatch.runtime.local.triton_server import OnProgress, TritonServer
 from groundwatch.runtime.security.private_files import make_folders, make_private, write_private
 from groundwatch.runtime.services.run import observed, problems_of, running
 from groundwatch.runtime.services.service import Service
-from groundwatch.runtime.services.tasks import SupervisedTask
+from groundwatch.runtime.services.tasks import SupervisedTask, still_wanted
 from groundwatch.runtime.settings import Settings, held_at_once
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
@@ -57,13 +57,6 @@ class System(msgspec.Struct, frozen=True, kw_only=True):
     gateway_url: str
     server: NatsServer | None
     triton: TritonServer | None = None
-
-
-def _still_wanted() -> None:
-    """Raises `CancelledError` where a Ctrl-C came while a library was connecting and kept it to itself."""
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError
 
 
 @contextlib.asynccontextmanager
@@ -96,7 +89,7 @@ async def whole_system(
             )
             await server.start()
             stack.push_async_callback(server.stop)
-            _still_wanted()
+            still_wanted()
             settings = with_nats(settings, server.url)
             guard = SupervisedTask("nats-guard", partial(_keep_alive, server))
             guard.start()
@@ -104,12 +97,12 @@ async def whole_system(
         settings, triton = await stack.enter_async_context(
             serving(models or {}, settings, folder, on_progress)
         )
-        _still_wanted()
+        still_wanted()
         bus = Bus(settings.nats, name="groundwatch")
         bus.cold = cold_events(settings.archive)
         bus.cold_images = archived_images(settings.archive)
         await bus.connect()
-        _still_wanted()
+        still_wanted()
         if server is not None:
             mending = SupervisedTask("nats-disk", lambda: restart_when_there_is_room(server, bus))
             mending.start()
@@ -132,7 +125,7 @@ async def whole_system(
         gateway.held_back = "the system is starting"
         await stack.enter_async_context(running(services, bus))
         await _wait_ready(services)
-        _still_wanted()
+        still_wanted()
         assert gateway.core is not None
         gateway.core.telling.append(lambda: _beside(others, bus, triton))
         system = System(

@@ -207,7 +207,7 @@ CASES: dict[str, tuple[tuple[str, ...], Object]] = {
             "nats": {
                 "runAsUser": None,
                 "fsGroup": 3000,
-                "jetstream": {"maxFileStore": "50Gi", "maxMemoryStore": "256Mi"},
+                "jetstream": {"maxFileStore": "900Gi", "maxMemoryStore": "256Mi"},
             },
             "networkPolicy": {
                 "dnsEgress": [{"ports": [{"port": 5353, "protocol": "UDP"}]}],

@@ -438,6 +438,11 @@ UNFIT: dict[str, tuple[Object, str, str]] = {
         "nats.jetstream.maxFileStore",
         "more than the volume (nats.storage.size 50Gi)",
     ),
+    "store-below-the-load": (
+        {"nats": {"jetstream": {"maxFileStore": "10Gi"}}},
+        "nats.jetstream.maxFileStore",
+        "10Gi is too small for load",
+    ),
     "store-above-the-memory": (
         {"nats": {"jetstream": {"maxMemoryStore": "1500Mi"}}},
         "nats.jetstream.maxMemoryStore",

@@ -48,6 +48,39 @@ async def numbers(bus: Bus, **options: object) -> list[int]:
     return [int(read.headers["N"]) async for read in read_stream(bus.js, "TEST", **options)]
 
 
+@pytest.mark.parametrize("asked", ["stream_info", "add_consumer", "consumer_info"])
+async def test_following_ends_when_a_cancellation_came_with_an_answer(
+    test_bus: Bus, monkeypatch: pytest.MonkeyPatch, asked: str
+) -> None:
+    """As `asyncio.wait_for` of Python 3.11 loses it: it gives the answer, and the count alone knows."""
+    monkeypatch.setattr(streams, "WAIT", 0.2)
+    ask = getattr(test_bus.js, asked)
+    lost = asyncio.Event()
+
+    async def loses(*named: Any, **more: Any) -> Any:
+        answer = await ask(*named, **more)
+        if not lost.is_set():
+            lost.set()
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0)
+        return answer
+
+    monkeypatch.setattr(test_bus.js, asked, loses)
+
+    async def follow() -> None:
+        async for _ in follow_stream(test_bus.js, "TEST", subjects=("test.>",)):
+            pass
+
+    following = asyncio.create_task(follow())
+    await lost.wait()
+    done, _ = await asyncio.wait({following}, timeout=10)
+    following.cancel()
+    assert done and following.cancelled()
+
+
 async def test_reads_all_or_a_part(test_bus: Bus) -> None:
     assert await numbers(test_bus) == []
     await fill(test_bus, 0, 20)

@@ -294,6 +294,8 @@ what both say. Of partitions each server has a part, which is not reckoned here.
 {{- $memory := divf (addf 150000000 (mulf .responsesPerSecond 600 4 129) (mulf $held 1750)) 0.85 -}}
 {{- $change := "give it more, lower load.responsesPerSecond or load.imageBytes to what comes, or shorten settings.archive.hot_days with an archive in an object store (docs/sizing.md)" -}}
 {{- if gt $disk (include "groundwatch.bytes" $.Values.nats.storage.size | float64) }}{{ fail (printf "nats.storage.size: %s is too small for load: %v responses a second with %v bytes of images for %v days need %.0fGi; %s" $.Values.nats.storage.size .responsesPerSecond .imageBytes $days (ceil (divf $disk 1073741824)) $change) }}{{ end -}}
+{{- $store := mulf $disk 0.85 -}}
+{{- with $.Values.nats.jetstream.maxFileStore }}{{ if gt $store (include "groundwatch.bytes" . | float64) }}{{ fail (printf "nats.jetstream.maxFileStore: %s is too small for load, which needs %.0fGi; %s" . (ceil (divf $store 1073741824)) $change) }}{{ end }}{{ end -}}
 {{- if gt $memory (include "groundwatch.bytes" $.Values.nats.resources.limits.memory | float64) }}{{ fail (printf "nats.resources.limits.memory: %s is too small for load: %v responses a second for %v days need %.0fMi; %s" $.Values.nats.resources.limits.memory .responsesPerSecond $days (ceil (divf $memory 1048576)) $change) }}{{ end -}}
 {{- end -}}
 {{- end -}}

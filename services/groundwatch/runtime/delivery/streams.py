@@ -52,7 +52,7 @@ from groundwatch.runtime.delivery.direct import (
     read_of,
     share_of,
 )
-from groundwatch.runtime.services.tasks import until_set
+from groundwatch.runtime.services.tasks import still_wanted, until_set
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.topology import ALARMS, run_subjects
 
@@ -324,6 +324,7 @@ async def follow_stream(
     position, created = max(start_sequence, 1), None
     wanted = matcher(subjects)
     while True:
+        still_wanted()
         try:
             info = await _info_up_to(js, stream, position - 1, created)
             if info.state.last_seq < position - 1 or (created is not None and info.created != created):
@@ -490,6 +491,8 @@ async def _consume(
         if last is None and not left:
             yield Batch([], 0)
         while last is None or (left and start <= last):
+            if last is None:
+                still_wanted()
             room = max(1, min(room, most()))
             # Never more than there is, where there is an end, so that every request is answered in full.
             wanted = room if last is None else min(room, left, last - start + 1)

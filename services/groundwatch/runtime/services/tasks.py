@@ -36,6 +36,14 @@ async def cancelled(tasks: Iterable[asyncio.Task[Any] | None]) -> None:
         _, ending = await asyncio.wait(ending, timeout=AGAIN_SECONDS)
 
 
+def still_wanted() -> None:
+    """Raises `CancelledError` where this task was cancelled while a library waited and kept it to itself, as
+    Python 3.11's `asyncio.wait_for` can. For work that would else go on for ever."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+
+
 async def until_set(event: asyncio.Event, seconds: float) -> None:
     """Wait until the event is set, at most so many seconds."""
     with contextlib.suppress(TimeoutError):
