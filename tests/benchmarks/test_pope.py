@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from groundwatch.protocols.questions import ask
 from groundwatch_benchmarks.pope import Statistics, build
 
-SHARED = Path(__file__).parents[4] / "shared" / "data" / "pope"
+SHARED = Path(__file__).parents[3] / "shared" / "data" / "pope"
 STRATEGIES = ["random", "popular", "adversarial"]
 IMAGES = {
     "a": ["person", "dog", "ball"],
