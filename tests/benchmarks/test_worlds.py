@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import io
+import sys
+from types import SimpleNamespace
 
 import pytest
 from PIL import Image
@@ -10,6 +12,7 @@ from groundwatch.miniature.language import holds
 from groundwatch.miniature.world import Scene, scenes
 from groundwatch.probing import suites
 from groundwatch.protocols import registry
+from groundwatch.protocols.method import Question
 from groundwatch_benchmarks.miniature_facts import triplets
 
 NUMBER = 25
@@ -82,6 +85,16 @@ def test_an_unknown_suite_is_refused_with_those_that_are_there() -> None:
 
 
 def test_without_the_package_a_suite_says_where_its_questions_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(suites, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "groundwatch_benchmarks", None)
     with pytest.raises(UsageError, match="in the package groundwatch-benchmarks: install it, or name"):
         suites.world("pope")
+
+
+def test_without_the_package_a_plug_ins_questions_are_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "groundwatch_benchmarks", None)
+    monkeypatch.setattr(registry, "method", lambda *_: SimpleNamespace(world="plugmod:ask"))
+    with pytest.raises(UsageError, match="'plugmod:ask' cannot be loaded: No module named 'plugmod'"):
+        suites.world("plug")
+    question = Question(id="1", protocol="plug", prompt="Is it so?", images=())
+    monkeypatch.setitem(sys.modules, "plugmod", SimpleNamespace(ask=lambda drawn: [question] * len(drawn)))
+    assert list(suites.world("plug", 2).questions()) == [question] * 2

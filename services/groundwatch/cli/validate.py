@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, get_type_hints
 
@@ -20,7 +19,7 @@ from groundwatch.cli.output import bars, render_numbers, table_of
 from groundwatch.errors import CheckFailed, UsageError
 from groundwatch.judging.agreement import compare_verdicts, write_metrics
 from groundwatch.protocols import registry
-from groundwatch.protocols.base import load
+from groundwatch.protocols.base import BENCHMARKS, lacks_benchmarks, load
 from groundwatch.protocols.method import CommandResult
 from groundwatch.protocols.people import (
     AnnotatorAgreement,
@@ -99,10 +98,6 @@ GIVEN = ("settings", "progress")
 """Parameters that are no options."""
 
 
-BENCHMARKS = "groundwatch_benchmarks"
-"""The package that measures the monitor itself, which is installed beside this one."""
-
-
 class _Carried(Group):
     """The commands of its own, and those that protocols or the benchmarks carry, plug-ins among them."""
 
@@ -120,7 +115,7 @@ class _Carried(Group):
         reference = self._carried().get(cmd_name)
         if reference is None:
             return super().get_command(ctx, cmd_name)
-        if reference.startswith(BENCHMARKS) and find_spec(BENCHMARKS) is None:
+        if lacks_benchmarks(reference):
             return _not_installed(cmd_name)
         return built(cmd_name, _command(load(reference)))
 

@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -58,7 +57,7 @@ from groundwatch.models.asking import ASKED_FOR, CallKind
 from groundwatch.models.replies import Image, Text
 from groundwatch.models.settings import ChatSettings, TritonSettings
 from groundwatch.protocols import registry
-from groundwatch.protocols.base import ChainProtocol, Stage, load
+from groundwatch.protocols.base import ChainProtocol, Stage, lacks_benchmarks, load
 from groundwatch.protocols.method import Images, Question
 from groundwatch.protocols.prompts import asked_digest
 from groundwatch.runtime.settings import CaptioningSettings, Settings
@@ -246,7 +245,7 @@ def benchmark(name: str, folder: Path, images: Path | None = None) -> Suite:
 def world(name: str, number: int = SCENES) -> Suite:
     """What this suite asks about `number` scenes of the miniature world. Raises `UsageError`."""
     reference = registry.method(name, "world", "suite of the miniature world").world
-    if find_spec(reference.partition(".")[0]) is None:
+    if lacks_benchmarks(reference):
         raise UsageError(
             "questions about the miniature world are in the package groundwatch-benchmarks: install it, or "
             "name the folder of a benchmark",
@@ -469,18 +468,19 @@ async def at_once(
 ) -> AsyncGenerator[tuple[int, R], None]:
     """Each item's place with what `work` makes of it, as they come; at most `number` under way.
 
-    Whoever stops listening stops the work. The first error ends all of it.
+    Whoever stops listening stops the work: what is not taken yet holds its place. The first error ends all.
     """
     room = asyncio.Semaphore(number)
 
     async def one(place: int, item: T) -> tuple[int, R]:
-        async with room:
-            return place, await work(item)
+        await room.acquire()
+        return place, await work(item)
 
     running = [asyncio.create_task(one(place, item)) for place, item in enumerate(items)]
     try:
         for done in asyncio.as_completed(running):
             yield await done
+            room.release()
     finally:
         for task in running:
             task.cancel()

@@ -85,6 +85,16 @@ def test_pairs_by_synset_and_first_tokens(outcomes: Path):
     assert by_tokens[12]["hallu_q"] == found["overall"]["overall"]["hallu_q"]
     shown = run(outcomes, "--share", 0.2)
     assert "most_frequent 1: pair 2" in shown.stdout and "by_tokens 1: k" in shown.stdout
+    for row in (
+        "pairs: most_frequent 1: pair 1 +dog",
+        "pairs: most_frequent 1: pair 2 +grass",
+        "pairs: most_frequent 1: said +3",
+        "pairs: on_frequent: overall: hallu_q +0.6667",
+        "by_tokens 1: k +10",
+        "by_tokens 1: hallu_q +0.6667",
+    ):
+        assert re.search(rf"{row} *\n", shown.stdout), row
+    assert "how_early_said" not in shown.stdout
 
 
 def test_names_of_one_synset_are_one():
@@ -103,7 +113,9 @@ def test_the_works_own_results_have_no_places(tmp_path: Path):
     assert found["by_tokens"] is None
     assert found["overall"]["overall"]["hallu_q"] == 0.5
     assert found["pairs"]["different"] == 2
-    assert re.search(r"by_tokens +–", run(file, "--share", 0.2).stdout)
+    shown = run(file, "--share", 0.2).stdout
+    assert re.search(r"by_tokens +–", shown)
+    assert re.search(r"how_early_said +not known from this file *\n", shown)
 
 
 def test_nothing_judged_gives_no_numbers(tmp_path: Path):

@@ -10,7 +10,17 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from groundwatch.cli import app
-from groundwatch.errors import FileFormatError, UsageError
+from groundwatch.errors import (
+    EngineBug,
+    FileFormatError,
+    GroundwatchError,
+    InputError,
+    TransientError,
+    Unscorable,
+    UsageError,
+)
+from groundwatch.matching.engines import SemanticEngine
+from groundwatch.models.asking import CallKind
 
 GOLD = Path(__file__).parents[2] / "data" / "valor_matching_gold.jsonl"
 SHARED = Path(__file__).parents[4] / "shared" / "data" / "valor"
@@ -59,6 +69,32 @@ def test_extracted_features_are_matched_and_written(run, tmp_path: Path):
         run("score", "valor", out, "--recorded", "--subset", "object-existence", "--json").stdout
     )
     assert {key: found[key] for key in again} == again
+
+
+def wrong_key() -> TransientError:
+    error = TransientError("check the settings: answered 401")
+    error.kind = CallKind.MISCONFIGURED.value
+    return error
+
+
+def judged_with(run, error: GroundwatchError, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Result:
+    async def match(engine, extracted, protocol):
+        return [error for _ in extracted]
+
+    monkeypatch.setattr(SemanticEngine, "match", match)
+    file = write(folder / "f.jsonl", {"image_id": 9, "gt_words": ["sofa"], "generated_words": ["couch"]})
+    return run("score", "valor", file, "--subset", "object-existence", "--json")
+
+
+@pytest.mark.parametrize("error", [InputError("base_url is wrong"), EngineBug("broke"), wrong_key()])
+def test_what_no_response_is_to_blame_for_ends_it(run, error, tmp_path: Path, monkeypatch) -> None:
+    assert judged_with(run, error, tmp_path, monkeypatch).exception is error
+
+
+def test_who_judges_is_told_where_nothing_was_judged(run, tmp_path: Path, monkeypatch) -> None:
+    done = judged_with(run, Unscorable("refused"), tmp_path, monkeypatch)
+    found = json.loads(done.stdout)
+    assert (found["unjudged"], found["judge"]["engine"]) == ({"refused": 1}, "semantic")
 
 
 ANNOTATIONS = {

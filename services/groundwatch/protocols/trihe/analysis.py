@@ -77,6 +77,7 @@ def analyse(
         ]
         if placed
         else None,
+        **({} if placed else {"how_early_said": "not known from this file"}),
     }
 
 

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import msgspec
 
-from groundwatch.errors import UsageError
+from groundwatch.errors import TransientError, UsageError
 from groundwatch.events import Claim, ClaimsExtracted, ClaimsMatched, Judge, Reference, ResponseRecorded
+from groundwatch.matching.engines import build
+from groundwatch.models.asking import CallKind
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import Stage
 from groundwatch.protocols.features import attribute_pairs, written
@@ -32,12 +34,24 @@ from groundwatch.protocols.valor.files import (
 from groundwatch.protocols.valor.protocol import Valor, matched_of, pairs_of
 from groundwatch.protocols.valor.scoring import Matched, measure, protocol_name
 from groundwatch.replay.pipeline import Pair, Pipeline
+from groundwatch.runtime.delivery.work import Result as Handled
 from groundwatch.runtime.settings import Settings
 
 BATCH = 32
 
 ANSWERS = ("answer", "caption", "generated_caption", "text")
 """Keys under which the works write what a model said of an image."""
+
+
+class _OfFile(Pair):
+    """A response of a file. What it is not to blame for, such as a wrong key, ends the command at once."""
+
+    def take(self, result: Handled | Exception) -> Exception | None:
+        error = super().take(result)
+        passes = isinstance(error, TransientError) and error.kind != CallKind.MISCONFIGURED
+        if error is not None and not passes:
+            raise error
+        return error
 
 
 async def judge_file(
@@ -68,8 +82,8 @@ async def judge_file(
         known = _annotated(file, annotation, protocol, unjudged)
     measured: list[Matched] = []
     records: list[dict[str, object]] = []
-    judge: Judge | None = None
-    pipeline = Pipeline(settings)
+    engine = build(settings.matching)
+    pipeline = Pipeline(settings, engines={Stage.MATCHING: engine})
     try:
         for at in range(0, len(known), BATCH):
             part = known[at : at + BATCH]
@@ -80,7 +94,6 @@ async def judge_file(
                 if judged is None:
                     unjudged[pair.outcome.reason] += 1
                     continue
-                judge = judged.judge
                 measured.append(matched_of(judged))
                 record = _record(source, judged.extracted, protocol)
                 records.append(after_matching(record, *pairs_of(judged), protocol.subset))
@@ -94,7 +107,7 @@ async def judge_file(
         "subset": subset,
         **measure(measured, protocol.subset, in_order=protocol.in_order),
         "unjudged": dict(unjudged),
-        "judge": msgspec.to_builtins(judge),
+        "judge": msgspec.to_builtins(engine.judge(protocol)),
     }
 
 
@@ -113,12 +126,12 @@ def _features(record: Unmatched, protocol: Valor) -> Pair:
     event = ClaimsExtracted(
         response=response, protocol=protocol.name, judge=Judge(engine="extracted"), claims=tuple(claims)
     )
-    return Pair(event, protocol.name)
+    return _OfFile(event, protocol.name)
 
 
 def _annotated(
     file: Path, annotation: Path, protocol: Valor, unjudged: Counter[str]
-) -> list[tuple[Annotation, Pair]]:
+) -> list[tuple[Annotation, _OfFile]]:
     """The responses of a file that are about an image of the annotation; the others are counted."""
     annotated = {one.image_id: one for one in read_annotations(annotation, protocol.subset)}
     known = []
@@ -127,7 +140,7 @@ def _annotated(
             unjudged["not_annotated"] += 1
             continue
         reference = Reference(objects=tuple(map(written, one.reference)))
-        known.append((one, Pair(msgspec.structs.replace(response, reference=reference), protocol.name)))
+        known.append((one, _OfFile(msgspec.structs.replace(response, reference=reference), protocol.name)))
     if not known:
         raise UsageError(f"{file}: no response is about an image of {annotation}")
     return known
