@@ -51,6 +51,7 @@ async def two_runs(replays: Replays, bus: Bus) -> Bus:
     await replays.done("kind", settings_of(bus, extraction="reader", verification="noop"))
     for name, kept in (("again", None), ("few", ("r0", "r2")), ("others", ("elsewhere",))):
         await copied(bus, "rules", name, kept)
+    await copied(bus, "kind", "older", None, images=())
     return bus
 
 
@@ -71,6 +72,13 @@ async def test_another_verifier_is_told_with_its_claims(two_runs: Bus) -> None:
     assert {changed.model for changed in one.most_changed} == {"heron"} and len(one.most_changed) == 12
     (claim,) = [claim for claim in one.most_changed[0].claims if claim.first != claim.second]
     assert (claim.first, claim.second) == ("refuted", "supported") and "blue" in claim.text
+
+
+@pytest.mark.parametrize("runs", [("rules", "older"), ("older", "rules")])
+async def test_images_that_one_run_alone_tells_make_the_draws(two_runs: Bus, runs: tuple[str, str]) -> None:
+    """Outcomes of an earlier version do not say what their answers were about."""
+    (one,) = (await compare(two_runs, *runs, tenant="default")).sections
+    assert (one.unit, one.units) == ("image", 3)
 
 
 async def test_the_same_judges_do_not_differ(two_runs: Bus) -> None:

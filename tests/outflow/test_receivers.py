@@ -19,6 +19,7 @@ from groundwatch.outflow.receivers import (
     score_of,
     signature,
 )
+from groundwatch.runtime.local.servers import free_port
 from groundwatch.runtime.settings.outflow import ReceiverSettings
 from groundwatch.runtime.telemetry.metrics import Metrics
 
@@ -77,6 +78,17 @@ async def test_an_alarm_in_a_channel_of_slack(http_target: HttpTarget) -> None:
     told = json.loads(http_target.bodies[0])
     assert set(told) == {"text"} and "&lt;!channel&gt;&amp;co · faithscore: " in told["text"]
     assert "40.0% of color facts not in the image" in told["text"] and "(tenant " in told["text"]
+
+
+async def test_no_error_shows_the_address_of_a_channel() -> None:
+    """It is the secret: errors are logged, and stand in dead letters."""
+    settings = ReceiverSettings(
+        **QUICK, kind="slack", url=f"http://127.0.0.1:{free_port()}/services/T0/sesame"
+    )
+    receiver = make_receiver("it", settings, Metrics())
+    (error,) = await receiver.deliver([alarm("r-1")])
+    await receiver.close()
+    assert error is not None and "receiver it at 127.0.0.1:" in str(error) and "sesame" not in str(error)
 
 
 async def test_an_alarm_as_an_incident_of_pagerduty(http_target: HttpTarget, monkeypatch) -> None:

@@ -33,7 +33,8 @@ def _part(content: object) -> str:
 
 
 class Provider:
-    """Whoever comes is `person`. `change` is done to the claims of each token, and `sign` makes it."""
+    """Whoever comes is `person`. `change` is done to the claims of each token, and `sign` makes it. `page` is
+    what the token endpoint sends in place of one."""
 
     def __init__(self) -> None:
         self.key = RSAKey.generate_key(2048, {"kid": "first"})
@@ -50,6 +51,7 @@ class Provider:
         self.described: object = {}
         self.keys: object = None
         self.broken = False
+        self.page = ""
         self.asked: list[str] = []
         self._codes: dict[str, dict[str, str]] = {}
 
@@ -119,6 +121,8 @@ class Provider:
         return RedirectResponse(f"{form['redirect_uri']}?{query}", 303)
 
     async def _token(self, request: Request) -> Response:
+        if self.page:
+            return HTMLResponse(self.page)
         form = {name: values[0] for name, values in parse_qs((await request.body()).decode()).items()}
         _, _, encoded = request.headers.get("authorization", "").partition(" ")
         client = [unquote(part) for part in base64.b64decode(encoded).decode().split(":", 1)]

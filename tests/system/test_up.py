@@ -27,7 +27,7 @@ from groundwatch.runtime.settings import CacheSettings, NatsSettings, Settings
 from groundwatch.runtime.settings.gateway import GatewaySettings
 from groundwatch.runtime.settings.reading import with_endpoint
 from groundwatch.system.connecting import ADDRESS_FILE
-from groundwatch.system.up import little_room, whole_system
+from groundwatch.system.up import little_room, named_models, whole_system
 from groundwatch.terminal import Console
 
 
@@ -158,6 +158,16 @@ def test_a_judge_needs_an_address_and_a_model(tmp_path: Path, typed: str, missin
     done = CommandLine(tmp_path)("up", typed, "http://127.0.0.1:1/v1")
     assert done.returncode == 2
     assert missing in done.stderr
+
+
+def test_a_folder_of_ones_own_goes_before_a_preset_of_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert named_models("small")
+    (tmp_path / "small").mkdir()
+    with pytest.raises(UsageError, match="no models at small: "):
+        named_models("small")
 
 
 def test_models_of_the_hub_need_the_hub(tmp_path: Path) -> None:

@@ -387,9 +387,11 @@ class Access:
 
     def in_session(self, kept: Mapping[str, Any]) -> Caller | None:
         """Who is in the session of a browser, as of now; None for none, or one that has ended."""
-        if KEPT not in kept:
+        try:
+            session = msgspec.convert(kept.get(KEPT), Session)
+        except msgspec.ValidationError:
+            # None, or one of another version.
             return None
-        session = msgspec.convert(kept[KEPT], Session)
         return self.caller_in(session) if time.time() < session.until else None
 
     def caller_in(self, session: Session) -> Caller | None:

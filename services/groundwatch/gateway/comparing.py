@@ -148,6 +148,7 @@ async def _read(bus: Bus, first: str, second: str, wanted: _Wanted, limit: int, 
         elif wanted.matches(event):
             name = _name(read.subject)
             kept[name] = sides.of(event, _key(name))
+            units |= _drawn_with(kept[name], event)
             if len(kept) > limit:
                 raise UsageError(
                     f"both runs have more than {limit:,} outcomes{wanted}: compare a part of them, "
@@ -177,8 +178,7 @@ async def _read(bus: Bus, first: str, second: str, wanted: _Wanted, limit: int, 
         theirs[event.protocol] += 1
         if (other := kept.get(name)) is not None:
             side = sides.of(event, _key(name))
-            if event.images:
-                units[side.key] = f"images {digest(*event.images)}"
+            units |= _drawn_with(side, event)
             pairs.setdefault(event.protocol, []).append((other, side) if small == first else (side, other))
     about: set[str] = set()
     if looked_up and wanted.open:
@@ -198,6 +198,11 @@ async def _read(bus: Bus, first: str, second: str, wanted: _Wanted, limit: int, 
         both = (here, there) if small == first else (there, here)
         alone[one] = Alone(first=both[0], second=both[1], estimated=large if one in about else "")
     return _Held(sides, units, pairs, alone, unreadable)
+
+
+def _drawn_with(side: RunOutcome, event: SaidOutcome) -> dict[str, str]:
+    """By its key, what the response was drawn with; an outcome of an earlier version does not say it."""
+    return {side.key: f"images {digest(*event.images)}"} if event.images else {}
 
 
 def _disjoint(

@@ -70,11 +70,15 @@ class LoginRoutes:
         if self._settings.secure and request.headers.get("origin", "").lower().startswith("http:"):
             return self._page(request, goal, f"Log in at {self._settings.url}: here it is without TLS.")
         attempts = self._attempts_from(request.client.host if request.client else "")
-        if attempts.left < 1:
-            return self._page(request, goal, "Too many tokens that are not known: wait a few seconds.", 429)
         try:
             session = self._access.log_in(form.get("token", ""))
         except Refused as error:
+            # One that is known comes in: behind a proxy all have one address, and who guesses there would
+            # lock out everybody.
+            if attempts.left < 1:
+                return self._page(
+                    request, goal, "Too many tokens that are not known: wait a few seconds.", 429
+                )
             attempts.left -= 1
             return self._page(request, goal, f"{error.message[0].upper()}{error.message[1:]}.")
         return self._begun(request, session, goal)
@@ -105,7 +109,7 @@ class LoginRoutes:
         access = self._access
         if access.provider is None or GOAL not in request.session:
             return self._page(request, "/", TOO_LATE, 400)
-        goal = request.session.pop(GOAL)
+        goal = request.session[GOAL]
         try:
             person = await access.provider.person(request)
             session = access.log_in_person(person.name, person.groups)
@@ -149,6 +153,7 @@ class LoginRoutes:
         if goal == "/" and caller is not None:
             # What shows all tenants is not for one of them.
             goal = next((path for path, _ in self._pages.navigation_of(caller)), goal)
+        request.session.pop(GOAL, None)
         request.session[KEPT] = msgspec.to_builtins(session)
         logger.info("login.begun", name=session.name, group=session.group)
         return _to(goal)

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx2
 import msgspec
-from authlib.integrations.base_client import MismatchingStateError, OAuthError
+from authlib.integrations.base_client import OAuthError
 from authlib.integrations.starlette_client import StarletteIntegration, StarletteOAuth2App
 from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
@@ -49,6 +49,39 @@ class _Endpoints(msgspec.Struct, frozen=True, kw_only=True):
     token_endpoint_auth_methods_supported: tuple[str, ...] = ("client_secret_basic",)
 
 
+class _Sessions(StarletteIntegration):  # type: ignore[misc]
+    """The library's part of a browser's session: one attempt to log in, by its state."""
+
+    expires_in = 600
+    """Seconds that it is good for."""
+
+
+def _begun(request: Request) -> bool:
+    """Whether this browser was sent to the provider with the state that is answered, not too long ago."""
+    attempt = request.session.get(f"_state_oidc_{request.query_params.get('state', '')}")
+    return attempt is not None and time.time() < attempt["exp"]
+
+
+class _Provider(StarletteOAuth2App):  # type: ignore[misc]
+    """The library's client of a provider, whose faults are told as the provider's: as `TransientError`."""
+
+    async def fetch_access_token(self, *named: Any, **more: Any) -> Any:
+        try:
+            return await super().fetch_access_token(*named, **more)
+        except FAULTS as error:
+            raise TransientError(f"the provider's token endpoint does not answer: {error!r}") from error
+
+    async def fetch_jwk_set(self, force: bool = False) -> Any:
+        """Its keys. Those that are none are asked for anew the next time."""
+        try:
+            found = await super().fetch_jwk_set(force)
+            KeySet.import_key_set(found)
+            return found
+        except (JoseError, KeyError, TypeError, *FAULTS) as error:
+            self.server_metadata.pop("jwks", None)
+            raise TransientError(f"the provider's keys are none: {error!r}") from error
+
+
 class OidcProvider:
     def __init__(
         self, settings: OidcSettings, redirect_uri: str, environment: Mapping[str, str] | None = None
@@ -74,12 +107,13 @@ class OidcProvider:
         settings, query = self._settings, request.query_params
         if query.get("iss") not in (None, settings.issuer):
             raise LoginRefused("this is the answer of another provider")
+        if not _begun(request):
+            raise LoginRefused("this is the answer to another login, or to one that was begun too long ago")
         if query.get("error") or not query.get("code"):
             raise LoginRefused(f"the provider says '{query.get('error', '')[:100] or 'nothing'}'")
         provider = await self._provider()
         try:
             async with asyncio.timeout(settings.timeout):
-                await self._check_keys(provider)
                 token = await provider.authorize_access_token(
                     request,
                     claims_options={
@@ -88,8 +122,6 @@ class OidcProvider:
                     },
                     leeway=round(settings.clock_skew),
                 )
-        except MismatchingStateError:
-            raise LoginRefused("this is the answer to another login") from None
         except OAuthError as error:
             raise _refused(f"the provider did not take its code: {error.error}") from error
         except (TimeoutError, httpx2.HTTPError) as error:
@@ -125,8 +157,8 @@ class OidcProvider:
     async def _described(self) -> Any:
         settings = self._settings
         url = settings.issuer.rstrip("/") + WELL_KNOWN
-        provider = StarletteOAuth2App(
-            StarletteIntegration("oidc"),
+        provider = _Provider(
+            _Sessions("oidc"),
             client_id=settings.client_id,
             client_secret=self._secret or None,
             client_kwargs={
@@ -160,14 +192,6 @@ class OidcProvider:
         if self._secret and "client_secret_basic" not in found.token_endpoint_auth_methods_supported:
             provider.client_kwargs["token_endpoint_auth_method"] = "client_secret_post"
         return provider
-
-    async def _check_keys(self, provider: Any) -> None:
-        """Raises `TransientError` for keys that are none, which are asked for anew the next time."""
-        try:
-            KeySet.import_key_set(await provider.fetch_jwk_set())
-        except (JoseError, KeyError, TypeError, *FAULTS) as error:
-            self._known = None
-            raise TransientError(f"the provider's keys are none: {error!r}") from error
 
 
 def _claim(claims: Mapping[str, Any], name: str) -> Any:

@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
+from urllib.parse import urlsplit
 
 import httpx
 import msgspec
@@ -247,7 +248,7 @@ class Receiver(ABC, Generic[E]):
     def __init__(self, name: str, settings: ReceiverSettings, metrics: Metrics) -> None:
         self.name = name
         self.settings = settings
-        self._whom = f"receiver {name} at {shown_address(settings.url)}"
+        self._whom = f"receiver {name} at {self._shown(settings.url)}"
         self._metrics = metrics
         slots = asyncio.Semaphore(settings.concurrency)
         self._calls = Calls(
@@ -259,6 +260,10 @@ class Receiver(ABC, Generic[E]):
         self._client = httpx.AsyncClient(
             timeout=settings.timeout, follow_redirects=False, verify=tls(name, settings) or True
         )
+
+    def _shown(self, url: str) -> str:
+        """The address as errors have it."""
+        return shown_address(url)
 
     async def deliver(self, events: Sequence[E]) -> list[GroundwatchError | None]:
         """Tell it of these. Why it was not told of one: an error in its place."""
@@ -623,7 +628,11 @@ def _sentence(alarm: AlarmRaised) -> str:
 
 
 class SlackReceiver(Receiver[AlarmRaised]):
-    """Each alarm is a message of a channel; the address of its incoming webhook is all that it wants."""
+    """Each alarm is a message of a channel; the address of its incoming webhook is all that it wants, and a
+    secret: who knows it can write there."""
+
+    def _shown(self, url: str) -> str:
+        return urlsplit(url).netloc.rpartition("@")[2]
 
     def _request(self, events: list[AlarmRaised], secret: str) -> Request:
         (alarm,) = events

@@ -238,10 +238,10 @@ def named_models(name: str) -> dict[str, ServedModel]:
     """What a user names; nothing for an empty name. Raises `UsageError`."""
     if not name:
         return {}
-    preset = PRESETS / f"{name}.toml"
-    place = (
-        MINIATURE if name == "miniature" else preset if name.isalnum() and preset.is_file() else Path(name)
-    )
+    place = MINIATURE if name == "miniature" else Path(name)
+    if not place.exists() and name.isalnum():
+        # A folder of one's own goes before a preset of its name.
+        place = next(PRESETS.glob(f"{name}.toml"), place)
     models = found_in(place) if place.is_dir() else read_manifest(place) if place.exists() else {}
     if not models:
         known = ", ".join(sorted(path.stem for path in PRESETS.glob("*.toml")))

@@ -258,6 +258,45 @@ async def test_keys_that_are_none_let_nobody_in(person, provider, keys):
     assert not await is_in(person)
 
 
+async def test_keys_that_are_none_when_the_provider_changes_its_own_are_its_fault(person, provider):
+    assert (await log_in(person)).status_code == 303
+    person.http.cookies.clear()
+    provider.change_key()
+    provider.keys = {"error": "busy"}
+    assert (await log_in(person)).status_code == 503
+    provider.keys = None
+    assert (await log_in(person)).status_code == 303
+
+
+async def test_a_token_endpoint_that_sends_a_page_is_the_providers_fault(person, provider):
+    address = await back(person, await asked(person))
+    provider.page = "<html>busy</html>"
+    assert (await person.open(address)).status_code == 503
+
+
+async def test_a_login_that_was_begun_too_long_ago_lets_nobody_in(person, monkeypatch):
+    address = await back(person, await asked(person))
+    now = time.time
+    monkeypatch.setattr("groundwatch.gateway.oidc.time.time", lambda: now() + 601)
+    reply = await person.open(address)
+    assert reply.status_code == 403 and "too long ago" in reply.text
+    assert not await is_in(person)
+
+
+async def test_anothers_link_neither_says_anything_nor_ends_a_login(person):
+    address = await back(person, await asked(person))
+    reply = await person.open("/login/oidc/callback?error=call+0800&state=x")
+    assert reply.status_code == 403 and "0800" not in reply.text
+    assert (await person.open(address)).status_code == 303
+
+
+async def test_logins_that_nobody_finished_do_not_fill_the_cookie(person):
+    for _ in range(6):
+        address = await asked(person)
+    assert all(len(f"{one.name}={one.value}") < 4096 for one in person.http.cookies.jar)
+    assert (await person.open(await back(person, address))).status_code == 303
+
+
 async def test_nobody_is_sent_on_to_another_site(person):
     begun = await log_in(person, "//evil.test/")
     assert (begun.status_code, begun.headers["location"]) == (303, "/")

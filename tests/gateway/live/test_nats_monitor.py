@@ -46,6 +46,18 @@ async def watching(*ports: int) -> AsyncIterator[Watched]:
         await watched.monitor.stop()
 
 
+async def test_an_answer_without_end_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gauges, "MAX_BYTES", 100)
+    server = NatsServer(tmp_path / "nats", monitored=True)
+    await server.start()
+    try:
+        async with watching(server.monitor_port) as watched:
+            await watched.monitor.look()
+            assert watched.value("monitor_up") == 0
+    finally:
+        await server.stop()
+
+
 async def test_what_a_server_stores_and_may_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GOMEMLIMIT", "200MiB")
     server = NatsServer(tmp_path / "nats", monitored=True)

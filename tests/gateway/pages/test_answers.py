@@ -121,6 +121,14 @@ def test_what_was_not_read_is_grey_with_its_reason():
     assert re.findall("<mark>(.*?)</mark>", made) == ["A", "dog", "runs"][1:]
 
 
+@pytest.mark.parametrize("places", [(0, -2), (5, 2), (-4, -1), (3, 10_000)])
+def test_what_was_left_out_at_no_place_changes_no_answer(places):
+    answer, (start, end) = "A dog. A cat.", places
+    left_out = (LeftOut(start=start, end=end, kind=LeftOutKind.CODE),)
+    made = str(marked(answer, (unit(0, 6, ""),), (), left_out=left_out))
+    assert html.unescape(re.sub("<.*?>", "", made)) == answer
+
+
 def test_of_a_mixed_answer_the_share_that_was_not_read_is_told():
     answer = "A dog runs. 12 Ein Hund."
     foreign = (LeftOut(start=12, end=24, kind=LeftOutKind.LANGUAGE, detail="de"),)

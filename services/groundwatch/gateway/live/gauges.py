@@ -25,6 +25,7 @@ from groundwatch.topology.partitions import consumers
 SHOW_SECONDS = 5.0
 LOOK_SECONDS = 10.0
 TIMEOUT_SECONDS = 5.0
+MAX_BYTES = 16 * 1024 * 1024
 NO_LIMIT = 2**62
 """What Go takes for the memory limit where none is set is near 2^63."""
 
@@ -128,7 +129,13 @@ class NatsMonitor(SupervisedTask):
 
     async def _get(self, url: str) -> bytes:
         """Raises `httpx.HTTPError`, also for an answer that is none of a monitoring port."""
-        return (await self._http.get(url)).raise_for_status().content
+        body = bytearray()
+        async with self._http.stream("GET", url) as reply:
+            async for part in reply.raise_for_status().aiter_bytes():
+                body += part
+                if len(body) > MAX_BYTES:
+                    raise httpx.DecodingError(f"more than {MAX_BYTES} bytes")
+        return bytes(body)
 
     def _show(self, name: str, process: Server, stored: JetStream) -> None:
         shown = self._shown

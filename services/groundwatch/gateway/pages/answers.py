@@ -154,7 +154,7 @@ def _painted(
         for start, last in _places(answer, unit, facts):
             wrong[start:last] = b"\1" * (last - start)
     for part in left_out:
-        start, last = max(0, part.start), min(part.end, len(answer))
+        start, last = max(0, part.start), max(0, min(part.end, len(answer)))
         why = LEFT_OUT[part.kind] + (f" ({part.detail})" if part.detail else "")
         looks[start:last] = [("analytical", why)] * (last - start)
         wrong[start:last] = bytes(max(0, last - start))

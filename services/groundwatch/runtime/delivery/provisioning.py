@@ -47,7 +47,7 @@ PARTITIONS = "groundwatch-partitions"
 
 FORMAT, KNOWN_FORMAT = "groundwatch-format", 1
 """The same: what streams and archive are written in. A version that knows a lower number would not find what
-lies elsewhere by then, and refuses."""
+lies elsewhere by then: its provisioning and its gateways refuse, and nobody else records."""
 
 NO_ROOM = (10023, 10047)
 """What a server says whose store, or disk, is smaller than the limits of its streams together."""
