@@ -285,3 +285,34 @@ def test_statements_can_be_asked_in_whole_prompts(folder, checkpoint, verifier):
     assert near(judged, shared.probabilities)
     assert judged.tokens > shared.tokens
     assert isinstance(refused, Refused)
+
+
+def test_why_one_pass_is_not_taken_is_told(folder, checkpoint, monkeypatch, caplog):
+    def broken(rows):
+        raise TypeError("forward() got no mask")
+
+    verifier = Verifier(Parameters(model_id=str(folder)), checkpoint=checkpoint)
+    monkeypatch.setattr(verifier, "_pass", broken)
+    verifier.warm_up(picture())
+    assert not verifier.one_pass
+    assert "one pass for all statements is not taken: TypeError: forward() got no mask" in caplog.text
+
+
+def test_one_pass_that_is_wrong_in_a_batch_gives_way(folder, checkpoint, monkeypatch, caplog):
+    verifier = Verifier(Parameters(model_id=str(folder)), checkpoint=checkpoint)
+    whole = verifier._pass
+    monkeypatch.setattr(verifier, "_pass", lambda rows: [p + 0.01 * (len(rows) > 1) for p in whole(rows)])
+    verifier.warm_up(picture())
+    assert not verifier.one_pass and "a shared prefix gives" in caplog.text
+
+
+def test_what_fills_a_row_is_at_no_place_beyond_the_statements(packed, checkpoint, monkeypatch):
+    seen, base = [], checkpoint.model.base_model
+    forward = base.forward
+    monkeypatch.setattr(base, "forward", lambda *a, **n: seen.append(n) or forward(*a, **n))
+    short = EntailmentRequest(images=(picture(1),), statements=("two",))
+    packed.judge([short, EntailmentRequest(images=(picture(2),), statements=("two",) * 12)])
+    [asked] = seen
+    ready = packed._prepare(short)
+    reached = len(ready.prefix.ids) + len(ready.rests[0])
+    assert asked["position_ids"].max() < reached < asked["input_ids"].shape[1]

@@ -14,6 +14,7 @@ what follows it (BLIP-2's Q-Former), which is most of the work.
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Sequence
 from itertools import islice
 from typing import Any
@@ -27,6 +28,8 @@ from groundwatch.models.serving.failures import CheckpointError, Refused, in_bat
 from groundwatch.models.serving.images import check_first, decode_all, png
 from groundwatch.models.serving.lvlm import Prepared, VisionLanguage
 from groundwatch.models.serving.parameters import SLOT, Parameters, wording
+
+logger = logging.getLogger("groundwatch")
 
 _PROBES = ("a dog is red", "The 7 trees")
 _DETAIL = 200
@@ -98,6 +101,17 @@ class Verifier:
         requests = [EntailmentRequest(images=(image,), statements=probes[:1])]
         requests += [EntailmentRequest(images=(one,), statements=probes) for one in noise]
         self.one_pass = self._parameters.prefix == "shared" and self._takes_mask() and self._agrees(requests)
+        try:
+            self._prove_all(requests)
+        except CheckpointError as error:
+            if not self.one_pass:
+                raise
+            logger.warning("one pass for all statements is not taken: %s", error)
+            self.one_pass = False
+            self._prove_all(requests)
+        logger.info("statements of a response: %s", "in one pass" if self.one_pass else "in rows")
+
+    def _prove_all(self, requests: Sequence[EntailmentRequest]) -> None:
         for request, result in zip(requests, self.judge(requests), strict=True):
             check_first(result, self._parameters, "judge")
             if isinstance(result, EntailmentResult) and self._parameters.prefix == "shared":
@@ -126,14 +140,19 @@ class Verifier:
             with torch.inference_mode():
                 found = [self._packed([self._prepare(request)]) for request in requests]
             wanted = [self.judge_one_by_one(request) for request in requests]
-        except Exception:
+        except Exception as error:
             # The other way, which is tried next, tells what is wrong with the checkpoint.
+            why = f"{type(error).__name__}: {error}"
+            logger.warning("one pass for all statements is not taken: %s", why[:_DETAIL])
             return False
-        return all(
-            abs(one - other) <= most
+        apart = max(
+            abs(one - other)
             for row, expected in zip(found, wanted, strict=True)
             for one, other in zip(row, expected, strict=True)
         )
+        if apart > most:
+            logger.warning("one pass for all statements is not taken: P(yes) is %.4f off", apart)
+        return apart <= most
 
     def _prove(self, request: EntailmentRequest, result: EntailmentResult) -> None:
         most = _MOST_APART.get(self.checkpoint.model.dtype, _MOST_APART_IN_HALF)
@@ -273,7 +292,9 @@ class Verifier:
         checkpoint, begin = self.checkpoint, len(rows[0][0].ids)
         longest = begin + max(sum(map(len, rests)) for _, rests in rows)
         ids = torch.full((len(rows), longest), checkpoint.pad, dtype=torch.long)
-        positions = torch.arange(longest).repeat(len(rows), 1)
+        # What fills a row is at no place that a statement does not reach, which is all that was checked.
+        reached = begin + max(len(rest) for _, rests in rows for rest in rests)
+        positions = torch.arange(longest).clamp(max=reached - 1).repeat(len(rows), 1)
         # 0 is the prefix, above it each rest, -1 what fills the row.
         whose = torch.full((len(rows), longest), -1)
         ends = []
