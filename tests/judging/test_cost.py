@@ -75,3 +75,23 @@ def test_the_table_is_told_with_its_shares() -> None:
 
 def test_it_is_told_where_the_gateway_judges_nothing() -> None:
     assert told(GROUNDWATCH_GATEWAY__PROTOCOLS="[]")["first"] == "none"
+
+
+def test_a_second_judge_without_an_endpoint_has_no_price() -> None:
+    detector = {"GROUNDWATCH_VERIFICATION__ENGINE": "detector"}
+    done = CliRunner().invoke(app, ["admin", "cost", "--second", "visual", "--json"], env=detector)
+    assert isinstance(done.exception, UsageError)
+    assert str(done.exception).startswith("--second visual: no endpoint is set")
+    llm = {
+        "GROUNDWATCH_VERIFICATION__LLM__BASE_URL": "http://localhost/v1",
+        "GROUNDWATCH_VERIFICATION__LLM__MODEL": "m",
+    }
+    assert told("--second", "visual", **detector, **llm)["second"] == "visual"
+
+
+def test_no_price_is_no_sum() -> None:
+    options = ["admin", "cost", "--first", "detector"]
+    done = CliRunner().invoke(app, options, env={"COLUMNS": "120"})
+    assert "0.00 " not in done.stdout.replace("0.0000", "") and "–" in done.stdout.splitlines()[2]
+    priced = {"COLUMNS": "120", "GROUNDWATCH_TRITON__GPU_PRICE": "3"}
+    assert "–" not in CliRunner().invoke(app, options, env=priced).stdout

@@ -14,7 +14,7 @@ from groundwatch.cli.options import Configured, OnServer
 from groundwatch.errors import SettingsError, UsageError
 from groundwatch.gateway import budgets
 from groundwatch.gateway.budgets import Budget, BudgetUse
-from groundwatch.judging.cost import SHARES, engine_in_use, price, watching
+from groundwatch.judging.cost import ENDPOINTS, SHARES, engine_in_use, price, watching
 from groundwatch.models.repository import write_repository
 from groundwatch.protocols import registry
 from groundwatch.runtime.delivery.provisioning import provision
@@ -279,6 +279,8 @@ def cost(
         strong, llm = engine_in_use(strong_settings, section.engine), section.llm or llm
     first = first or engine_in_use(settings, judges.of(protocol).engine)
     second = second or strong or "verifier-7b"
+    if second in ENDPOINTS and llm is None:
+        raise UsageError(f"--second {second}: no endpoint is set, so no price is known: set verification.llm")
     rows = watching(
         price(first, facts, settings, judges.of(protocol).llm or judges.llm),
         price(second, facts, settings, llm),
@@ -308,6 +310,6 @@ def cost(
         known = "unknown" if row.points is None else f"{row.points:.2f} points"
         table.add_row(
             *(f"{row.share:.0%}", f"{row.seconds:.4f}", f"{row.gpus:.2f}", f"{row.of_answering:.0%}"),
-            *(f"{row.dollars:,.2f}", f"{row.opinions:,.0f}", known),
+            *(f"{row.dollars:,.2f}" if row.dollars else "–", f"{row.opinions:,.0f}", known),
         )
     Console().print(table)
