@@ -78,6 +78,8 @@ VERSION = "1"
 class TritonImages:
     """The generator or the encoder that Triton serves under `name`, asked as one behind an endpoint is."""
 
+    variant = ""
+
     def __init__(self, models: TritonModels, name: str) -> None:
         self.models = models
         self.name = name
@@ -120,7 +122,8 @@ class ServedGenerationEngine(GenerationEngine):
 
     def judge(self, prompt: str) -> Judge:
         models = f"{self._generator.model} + {self._encoder.model}"
-        return Judge(engine=self._name, model=models, prompt=prompt, version=VERSION)
+        version = f"{VERSION}{self._generator.variant}"
+        return Judge(engine=self._name, model=models, prompt=prompt, version=version)
 
     async def generate(self, prompts: Sequence[str]) -> Sequence[Generated | GroundwatchError]:
         return await each(self._generator.draw, prompts)

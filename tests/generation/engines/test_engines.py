@@ -98,6 +98,14 @@ async def test_the_judge_has_the_prompts_digest(engine: GenerationEngine) -> Non
     await engine.close()
 
 
+async def test_what_is_asked_besides_is_part_of_the_judge(server: LlmServer) -> None:
+    plain, steps = (openai(server, extra_body=body) for body in ({}, {"num_inference_steps": 4}))
+    assert plain.judge("a").fingerprint != steps.judge("a").fingerprint
+    assert plain.judge("a").version == "1"
+    await plain.close()
+    await steps.close()
+
+
 async def test_what_is_no_image_has_no_vector(engine: GenerationEngine) -> None:
     (vector,) = await engine.encode([b"no image"])
     assert isinstance(vector, Unscorable) and vector.reason in ("unreadable_image", "not_configured")
