@@ -500,3 +500,10 @@ def test_an_endpoint_that_cannot_be_asked_is_no_wrong_setting(check):
     assert result.exit_code == 0
     (found,) = json.loads(result.output)["endpoints"].values()
     assert "cannot be reached" in found["fault"] and not found["sees"]
+
+
+@pytest.mark.parametrize("value", ["2026-01-01", "nan", "[1, -inf]"])
+def test_what_json_cannot_hold_is_told_in_a_line(check, value):
+    text = LLM.format(url="http://127.0.0.1:9/v1") + f"extra_body = {{ further = {value} }}\n"
+    (told,) = lines(check(text))
+    assert "verification.llm.extra_body" in told and "without dates, nan and inf" in told

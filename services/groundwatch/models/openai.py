@@ -28,32 +28,47 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import httpx
+import httpx2
 import msgspec
 import openai
+import structlog
 
 from groundwatch.addresses import shown_address, shown_variable
 from groundwatch.errors import RateLimited, TransientError, Unscorable
-from groundwatch.events import Usage
+from groundwatch.events import LeftOutKind, Usage
 from groundwatch.image_files import media_type
 from groundwatch.keys import digest
 from groundwatch.models.asking import CALL_HEADERS, CallKind, Calls, Fault, RetryPolicy, retry_after
-from groundwatch.models.replies import Generated, Image, Text, encodable, last_valid
+from groundwatch.models.replies import (
+    Generated,
+    Image,
+    Text,
+    encodable,
+    last_placed,
+    last_valid,
+    whole_values,
+)
 from groundwatch.models.settings import ChatSettings, OnCall
 from groundwatch.protocols.prompts import Form, Step, read_reply
 from groundwatch.reading.document import read_document
 
 T = TypeVar("T")
 
+logger: structlog.stdlib.BoundLogger = structlog.get_logger("groundwatch")
+
 SERVICE_UNAVAILABLE = 503
 _DETAIL = 300
 _OURS = ("model", "response_format", "temperature", "seed", "max_tokens", "max_completion_tokens")
 _FILTERED = ("content_filter", "content_policy_violation")
 _CUT_OFF = ("length", "max_tokens")
+_UNREADABLE = (CallKind.UNPARSABLE_REPLY, CallKind.CUT_OFF)
+# The client raises those of either library, by its version.
+_NOBODY_THERE = (httpx.ConnectError, httpx.ConnectTimeout, httpx2.ConnectError, httpx2.ConnectTimeout)
 _UNSUPPORTED = ("unsupported_parameter", "unsupported_value")
 _DISPENSABLE = ("temperature", "seed", "max_tokens")
 """Parameters that are done without, or by another name, where a server says that it does not support them."""
@@ -203,13 +218,13 @@ def fault_of(error: Exception, *, key: str, whom: str, wanted: str = "chat compl
     else:
         kind, what = CallKind.NOT_A_COMPLETION, f"sent no {wanted} ({_cause(error)})"
     # A connection that was never made says nothing of what was to be asked over it; one that broke may.
-    away = isinstance(error.__cause__, httpx.ConnectError | httpx.ConnectTimeout)
+    away = isinstance(error.__cause__, _NOBODY_THERE)
     return Fault(kind=kind, error=TransientError(_hide(f"{whom} {what}", key)), passes=True, away=away)
 
 
 def _of_status(error: openai.APIStatusError, *, key: str, whom: str) -> Fault:
     status = error.status_code
-    detail = _hide(encodable(error.message[:_DETAIL]), key)
+    detail = _hide(encodable(_said_of(error)), key)[:_DETAIL]
     message = f"{whom} answered {status}: {detail}"
     # OpenAI forbids log-probabilities of some models, as if the key were wrong.
     if status in (400, 413, 415, 422) or (status == 403 and "logprobs" in detail):
@@ -223,6 +238,15 @@ def _of_status(error: openai.APIStatusError, *, key: str, whom: str) -> Fault:
         return Fault(kind=kind, error=broken, passes=True, away=away, retry_after=wait)
     wrong = TransientError(f"check the settings: {message}")
     return Fault(kind=CallKind.MISCONFIGURED, error=wrong, away=True)
+
+
+def _said_of(error: openai.APIStatusError) -> str:
+    """The message of a refusal. The client finds it in `error.message` alone: others call it otherwise."""
+    body = error.body.get("detail", error.body) if isinstance(error.body, dict) else error.body
+    if " - " in error.message or not body or str(body).lstrip().startswith("<"):
+        return error.message
+    said = body if isinstance(body, str) else json.dumps(body, ensure_ascii=False)
+    return f"{error.message} - {' '.join(said.split())}"
 
 
 def _of_rejection(error: openai.APIStatusError, *, detail: str, message: str) -> Fault:
@@ -277,7 +301,7 @@ class Endpoint:
 
     @property
     def variant(self) -> str:
-        """What is behind the version of a judge that is asked with `extra_body`: it may answer otherwise."""
+        """What is behind the version of who is asked with `extra_body`: another answer may come."""
         body = self.settings.extra_body
         return f"-{digest(json.dumps(body, sort_keys=True))[:8]}" if body else ""
 
@@ -351,7 +375,9 @@ class Endpoint:
         named = error.param if isinstance(error, openai.APIError) and error.code in _UNSUPPORTED else None
         if named not in _DISPENSABLE or named not in sent or named in self.settings.extra_body:
             return False
-        self.unsupported.add(named)
+        if named not in self.unsupported:
+            self.unsupported.add(named)
+            logger.warning("judge.parameter_left_out", model=self.model, parameter=named)
         return True
 
     def _checked(self, check: Callable[[], T], seconds: float, usage: Usage) -> T:
@@ -400,7 +426,12 @@ class _Words(Form, frozen=True):
     answers: tuple[_NumberedWord, ...]
 
 
-_AT_INDEX = re.compile(r'"index"\s{0,9}:\s{0,9}(\d{1,9})\s{0,9},\s{0,9}"answer"\s{0,9}:\s{0,9}"(yes|no)"')
+class _AnyWords(Form, frozen=True):
+    answers: tuple[Any, ...]
+
+
+_AT_INDEX = re.compile(r'"index"\s*+:\s*+(\d{1,9}+)\s*+,\s*+"answer"\s*+:\s*+"(yes|no)"')
+_LIST_BEGINS = re.compile(r'\s*+(?:```json\s*+)?+\{\s*+"answers"\s*+:\s*+\[')
 
 
 class TextModel(Endpoint):
@@ -440,7 +471,7 @@ class ChatModel(Endpoint):
             try:
                 reply = self._checked(partial(_parsed, answer, step, check), seconds, answer.usage)
             except Unscorable as error:
-                if mending or error.reason not in (CallKind.UNPARSABLE_REPLY, CallKind.CUT_OFF):
+                if mending or error.reason not in _UNREADABLE:
                     raise
                 messages = [*messages, *_ask_again(answer, error)]
             else:
@@ -475,7 +506,9 @@ class YesNoModel(ChatModel):
 
     What its server takes is learnt from the first question, which goes alone and may take more: how many
     log-probabilities (`top`; 0: it is asked for a JSON object in place of a word), and whether the model
-    thinks (`thinks`): one that does not gets no more tokens than a word needs.
+    thinks (`thinks`): one that does not gets no more tokens than a word needs. A question that is answered
+    with neither word is asked once more for a JSON object, and a JSON object that cannot be read goes back
+    once.
     """
 
     def __init__(
@@ -506,55 +539,62 @@ class YesNoModel(ChatModel):
         """
         step = Step(name="yes_no_all", system=system, user=user, form=_Words)
         messages = self._messages(step, images)
-
-        async def put(top: int, thinks: bool) -> tuple[Answer, float]:
-            return await self._chat(messages, self._form(step) | _alternatives(top))
-
-        return await self.learning(put, lambda answer: _words(answer, step, number), word=False)
+        return await self.learning(
+            lambda top, _: (messages, self._form(step) | alternatives(top)),
+            lambda answer, _: _words(answer, number),
+            word=False,
+        )
 
     async def _ask(self, system: str, user: str, images: Sequence[Image]) -> YesNo:
         form = f'{system}\n\nGive the word as a JSON object: {{"answer": "yes"}} or {{"answer": "no"}}.'
         step = Step(name="yes_no", system=form, user=user, form=_Word)
 
-        formed: Step | None = None
-
-        async def put(top: int, thinks: bool) -> tuple[Answer, float]:
-            nonlocal formed
-            formed = None if top else step
+        def put(top: int, thinks: bool) -> tuple[list[Message], dict[str, object]]:
             if not top:
-                return await self._chat(self._messages(step, images), self._form(step))
-            form = _alternatives(top)
+                return self._messages(step, images), self._form(step)
+            form = alternatives(top)
             if not thinks:
                 form[self.settings.token_limit] = min(ANSWER_TOKENS, self.settings.max_tokens)
-            instructions: Message = {"role": "system", "content": encodable(system)}
-            return await self._chat([instructions, user_message(user, images)], form)
+            return [{"role": "system", "content": encodable(system)}, user_message(user, images)], form
 
-        said, usage = await self.learning(put, lambda answer: _yes_or_no(answer, formed))
+        said, usage = await self.learning(put, lambda answer, top: _yes_or_no(answer, None if top else step))
         return msgspec.structs.replace(said, usage=usage)
 
     async def learning(
         self,
-        put: Callable[[int, bool], Awaitable[tuple[Answer, float]]],
-        read: Callable[[Answer], T],
+        put: Callable[[int, bool], tuple[list[Message], dict[str, object]]],
+        read: Callable[[Answer, int], T],
         *,
         word: bool = True,
     ) -> tuple[T, Usage]:
         """What is read of the answer to what is `put`, by `top` and `thinks`, and what all requests used.
 
-        It is put again only where its answer tells that another way is needed, which each does once.
+        It is put again only where its answer tells that another way is needed, which each does once, and
+        where it cannot be read: once as JSON, and JSON once more with what is wrong with it.
         """
-        usage = Usage()
+        usage, policy = Usage(), RetryPolicy(self.settings)
+        again: list[Message] = []
+        formed = False
         while True:
-            way = self.top, self.thinks
+            known = self.top, self.thinks
+            top, thinks = 0 if formed else self.top, self.thinks
             answer = Answer()
+            messages, form = put(top, thinks)
             try:
-                answer, seconds = await put(*way)
-                found = self._checked(partial(read, answer), seconds, answer.usage)
+                answer, seconds = await self._chat([*messages, *again], form, policy)
+                found = self._checked(partial(read, answer, top), seconds, answer.usage)
             except Unscorable as error:
                 usage += answer.usage
-                self._learn(error, answer, way[0], word)
-                if (self.top, self.thinks) == way:
+                self._learn(error, answer, top, word)
+                if (self.top, self.thinks) != known:
+                    continue
+                by_word = word and bool(top)
+                if again or error.reason not in (_UNREADABLE[:1] if by_word else _UNREADABLE):
                     raise
+                if by_word:
+                    formed = True
+                else:
+                    again = _ask_again(answer, error)
             else:
                 return found, usage + answer.usage
 
@@ -570,7 +610,7 @@ class YesNoModel(ChatModel):
             self.top = 0
 
 
-def _alternatives(top: int) -> dict[str, object]:
+def alternatives(top: int) -> dict[str, object]:
     return {"logprobs": True, "top_logprobs": top} if top else {}
 
 
@@ -623,7 +663,8 @@ def _yes_or_no(answer: Answer, formed: Step | None) -> YesNo:
         raise Unscorable(CallKind.REFUSED, answer.refusal)
     document = read_document(answer.text[:_LONGEST_THOUGHT])
     said = document.text.strip()
-    if answer.cut_off and (document.cut or not said):
+    if answer.cut_off and (document.cut or not _ALONE.fullmatch(said)):
+        # Thoughts whose mark stands in the prompt look like an answer: only a word that ends is none of them.
         raise Unscorable(CallKind.CUT_OFF, "before an answer came")
     if not said and (document.left_out or answer.thought or not answer.tokens):
         raise Unscorable(CallKind.EMPTY_REPLY)
@@ -636,19 +677,58 @@ def _yes_or_no(answer: Answer, formed: Step | None) -> YesNo:
     return YesNo(yes=alone[1].casefold() == "yes")
 
 
-def _words(answer: Answer, step: Step, number: int) -> list[YesNo | Unscorable]:
-    reply = read_reply(_parsed(answer, step, None), _Words)
-    said = Counter(one.index for one in reply.answers)
-    places = {int(found[1]): found.start(2) for found in _AT_INDEX.finditer(answer.text)}
-    words = {one.index: one.answer == "yes" for one in reply.answers}
+def _words(answer: Answer, number: int) -> list[YesNo | Unscorable]:
+    """Of each statement; one that could not be read leaves the others as they are. Raises `Unscorable` where
+    that is so of all."""
+    items, begin = _items(answer)
+    answers = [one for item in items if (one := _numbered(item)) is not None]
+    said = Counter(one.index for one in answers)
+    words = {one.index: one.answer for one in answers}
+    places = {
+        int(place[1]): place.start(2)
+        for place in _AT_INDEX.finditer(answer.text, begin)
+        if words.get(int(place[1])) == place[2]
+    }
     found: list[YesNo | Unscorable] = []
+    failed: list[Unscorable] = []
     for index in range(1, number + 1):
         if said[index] != 1:
-            found.append(Unscorable(CallKind.UNPARSABLE_REPLY, f"{said[index]} answers to statement {index}"))
+            reason = CallKind.CUT_OFF if answer.cut_off and not said[index] else CallKind.UNPARSABLE_REPLY
+            failed.append(Unscorable(reason, f"{said[index]} answers to statement {index}"))
+            found.append(failed[-1])
             continue
         likely = probability(answer.places(places[index])[:1]) if answer.tokens and index in places else None
-        found.append(YesNo(yes=words[index] if likely is None else likely >= 0.5, probability=likely))
+        yes = words[index] == "yes" if likely is None else likely >= 0.5
+        found.append(YesNo(yes=yes, probability=likely))
+    if failed and len(failed) == number:
+        raise failed[0]
     return found
+
+
+def _items(answer: Answer) -> tuple[Sequence[object], int]:
+    """What the list of answers holds, to be read one by one, and where in the text that begins. Of a list
+    that was cut off, those that came whole.
+    """
+    text = answer.text
+    if answer.refusal or not answer.cut_off:
+        try:
+            reply, begin = last_placed(_said(answer), _AnyWords)
+        except ValueError as error:
+            raise Unscorable(CallKind.UNPARSABLE_REPLY, str(error)) from error
+        return reply["answers"], begin
+    document = read_document(text[:_LONGEST_THOUGHT])
+    thoughts = [part.end for part in document.left_out if part.kind is LeftOutKind.REASONING]
+    begins = None if document.cut else _LIST_BEGINS.match(text, max(thoughts, default=0))
+    if begins is None:
+        raise Unscorable(CallKind.CUT_OFF, f"after {answer.usage.output_tokens} tokens")
+    return whole_values(text[begins.end() :]), begins.end()
+
+
+def _numbered(item: object) -> _NumberedWord | None:
+    try:
+        return read_reply(item, _NumberedWord)
+    except ValueError:
+        return None
 
 
 def _ask_again(answer: Answer, trouble: Unscorable) -> list[dict[str, object]]:

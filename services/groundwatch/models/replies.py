@@ -60,24 +60,39 @@ def last_valid(
     Without one, what `written` reads of the text and its JSON values. Raises `ValueError` saying what is
     wrong with the last one, or that there is none.
     """
+    return last_placed(text, form, written)[0]
+
+
+def last_placed(
+    text: str, form: type[Form], written: Callable[[str, Sequence[object]], object] | None = None
+) -> tuple[Any, int]:
+    """`last_valid`, and where in the text it begins."""
     if len(text) > MAX_REPLY:
         raise ValueError(f"the reply is longer than {MAX_REPLY} characters")
-    found: list[Any] = []
+    found: list[tuple[Any, int]] = []
     fault = "the reply holds no JSON object or array"
     values = _values(text)
-    for value in values:
+    for value, start in values:
         try:
             read_reply(value, form)
         except ValueError as error:
             fault = str(error)
         else:
-            found = [value]
+            found = [(value, start)]
     if not found and written is not None:
-        found = [written(read_document(text).text, values)]
-        read_reply(found[0], form)
+        found = [(written(read_document(text).text, [value for value, _ in values]), 0)]
+        read_reply(found[0][0], form)
     if not found:
         raise ValueError(fault)
-    return clean(found[0])
+    return clean(found[0][0]), found[0][1]
+
+
+def whole_values(text: str) -> list[Any]:
+    """Every JSON object or array that stands whole in a text that was cut off."""
+    try:
+        return [clean(value) for value, _ in _values(text)]
+    except ValueError:
+        return []
 
 
 def encodable(text: str) -> str:
@@ -96,19 +111,19 @@ def clean(value: Any) -> Any:
     return value
 
 
-def _values(text: str) -> list[Any]:
-    """Every outermost well-formed JSON object or array, in order.
+def _values(text: str) -> list[tuple[Any, int]]:
+    """Every outermost well-formed JSON object or array, and where it begins, in order.
 
     Raises `ValueError` for a text with more stray brackets than prose has, which would cost time without end.
     """
     decoder = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_refuse)
-    values: list[Any] = []
+    values: list[tuple[Any, int]] = []
     at = 0
     false_starts = 0
     while start := _START.search(text, at):
         try:
             value, at = decoder.raw_decode(text, start.start())
-            values.append(value)
+            values.append((value, start.start()))
         except (ValueError, RecursionError):
             at = start.start() + 1
             false_starts += 1

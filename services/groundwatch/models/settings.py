@@ -1,5 +1,6 @@
 """How models are reached: apart from the clients, which are heavy, since every service reads settings."""
 
+import json
 import math
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, Self, TypeAlias
@@ -57,6 +58,10 @@ class ChatSettings(AskingSettings):
     def _further(cls, body: dict[str, Any]) -> dict[str, Any]:
         if ours := sorted({"model", "messages", "stream", "response_format"} & body.keys()):
             raise ValueError(f"must not have {ours[0]}, which is set here for each request")
+        try:
+            json.dumps(body, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"must be what JSON can hold, without dates, nan and inf ({error})") from error
         return body
 
     def __hash__(self) -> int:

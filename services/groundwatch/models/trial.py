@@ -9,11 +9,13 @@ import msgspec
 from PIL import Image as Pictures
 
 from groundwatch.errors import GroundwatchError, Unscorable
-from groundwatch.models.openai import Answer, Message, YesNoModel, user_message
+from groundwatch.events import LeftOutKind
+from groundwatch.models.openai import Answer, Message, YesNoModel, alternatives, user_message
 from groundwatch.models.settings import ChatSettings
 from groundwatch.reading.document import read_document
 
 COLORS = {"red": (230, 20, 20), "green": (20, 190, 40), "blue": (30, 40, 230), "yellow": (250, 230, 20)}
+_CLAUSE = re.compile(r"[.,;\n]|\b(?:and|while|but)\b")
 SECONDS = 20.0
 """Longest wait for the answer."""
 
@@ -76,24 +78,37 @@ class TrialModel(YesNoModel):
         except GroundwatchError as error:
             return Ability(model=self.model, fault=str(error), unsupported=tuple(sorted(self.unsupported)))
         document = read_document(answer.text)
-        said = [word for word in re.findall(r"[a-z]+", document.text.lower()) if word in COLORS]
-        if not blind and said != colors:
+        if not blind and _seen(document.text) != colors:
             blind = f"of an image in {' and '.join(colors)} it said: {' '.join(document.text.split())[:80]!r}"
         return Ability(
             model=self.model,
             sees=not blind,
             probabilities=bool(answer.tokens),
-            thinks=answer.thought or bool(document.left_out) or document.cut,
+            thinks=answer.thought
+            or document.cut
+            or any(part.kind is LeftOutKind.REASONING for part in document.left_out),
             unsupported=tuple(sorted(self.unsupported)),
             blind=blind,
         )
 
     async def _asked(self, messages: Sequence[Message]) -> Answer:
-        async def put(top: int, thinks: bool) -> tuple[Answer, float]:
-            return await self._chat(messages, {"logprobs": True, "top_logprobs": top} if top else {})
-
-        answer, _ = await self.learning(put, lambda answer: answer, word=False)
+        answer, _ = await self.learning(
+            lambda top, _: ([*messages], alternatives(top)), lambda answer, _: answer, word=False
+        )
         return answer
+
+
+def _seen(text: str) -> list[str]:
+    """The colours that are said of left and right, each in a clause of its own, else the first two."""
+    sides: dict[str, str] = {}
+    for clause in _CLAUSE.split(text.lower()):
+        words = re.findall(r"[a-z]+", clause)
+        side, colors = {*words} & {"left", "right"}, {*words} & {*COLORS}
+        if len(side) == len(colors) == 1:
+            sides.setdefault(side.pop(), colors.pop())
+    if len(sides) == 2:
+        return [sides["left"], sides["right"]]
+    return [word for word in re.findall(r"[a-z]+", text.lower()) if word in COLORS][:2]
 
 
 async def try_out(settings: ChatSettings) -> Ability:

@@ -8,13 +8,16 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any, Literal
 
+import httpx
+import httpx2
+import openai
 import pytest
 from tests.support.llm_server import LlmServer, picture, running
 
-from groundwatch.errors import RateLimited, TransientError, Unscorable
+from groundwatch.errors import RateLimited, TransientError, Unavailable, Unscorable
 from groundwatch.events import Usage
 from groundwatch.models.asking import MAX_RETRY_AFTER, CallKind, retry_after
-from groundwatch.models.openai import ChatModel, Completion
+from groundwatch.models.openai import ChatModel, Completion, fault_of
 from groundwatch.models.settings import ChatSettings
 from groundwatch.protocols.prompts import Form, Step, fence, numbered, reply_schema
 
@@ -296,6 +299,16 @@ async def test_nobody_listening_is_transient() -> None:
             await model.complete(STEP)
         await model.close()
     assert "hidden" not in str(caught.value)
+    # Nobody was there, whatever it was that was asked: no other event need find that out.
+    assert isinstance(caught.value, Unavailable)
+
+
+@pytest.mark.parametrize("library", [httpx, httpx2])
+def test_nobody_was_there_in_the_words_of_either_library(library: Any) -> None:
+    for name, away in (("ConnectError", True), ("ConnectTimeout", True), ("ReadError", False)):
+        error = openai.APIConnectionError(request=httpx2.Request("POST", "http://localhost"))
+        error.__cause__ = getattr(library, name)("no")
+        assert fault_of(error, key="", whom="model").away == away
 
 
 @pytest.mark.parametrize("script", ["429:0.2,ok", "429date,ok", "503,ok", "429,429,ok"])
