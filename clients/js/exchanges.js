@@ -4,12 +4,23 @@
 const PATHS = /\/(chat\/completions|responses|messages)$/;
 const MOST_EARLIER = 4_000;
 const ENDED = new Set([undefined, null, "", "stop", "stop_sequence", "completed", "end_turn", "eos"]);
+// What stands for an image, or for a video, as every reader of groundwatch has it.
 const MARKS = {
   image_mark:
-    /<\/?(image|img)((_| #?|#)\d+|_placeholder|_pad|here)? ?\/?>|<\|(begin_of_)?(image|img)(_\d+|_pad)?\|>|<\/?\|?vision_start\|?\/?>|<start_of_image>|\[(image|img)( ?#? ?\d+|: [^\]\n]{1,200}| attached)?\]/i,
-  video: /<video>|<\|video_pad\|>|\[video( ?#? ?\d+)?\]/i,
+    /<\/?(image|img)((_| #?|#)(\d+)|_placeholder|_pad|here) ?\/?>|(^|[.:!?])[ \t\r]*<\/?(image|img) ?\/?>|<\/?(image|img) ?\/?>[ \t\r]*($|[.:!?])|<\|(begin_of_)?(image|img)(_(\d+)|_pad)?\|>|<\/?\|?vision_start\|?\/?>|<start_of_image>|\[(image|img)( ?#? ?(\d+)|: [^\[\]\n]{0,200}\.\w{2,4}| attached)?\]|^[ \t]*\[(image|img): [^\[\]\n]{1,200}\][ \t\r]*$/gim,
+  video: /(^|[.:!?])[ \t\r]*<video>|<video>[ \t\r]*($|[.:!?])|<\|video_pad\|>|\[video( ?#? ?\d+)?\]/gim,
 };
-const SILENT = new Set(["text", "input_text", "tool_use", "thinking", "redacted_thinking", "refusal"]);
+const ENDINGS = {
+  video: /^[^?#]*\.(mp4|mov|webm|mkv|avi|m4v|mpg|mpeg)([?#]|$)/i,
+  audio: /^[^?#]*\.(mp3|wav|m4a|ogg|flac)([?#]|$)/i,
+  document: /^[^?#]*\.(pdf|docx|pptx|xlsx)([?#]|$)/i,
+};
+// An image that stands in a text itself, as Markdown and as HTML have it: how it begins, what ends its base64, and
+// what is behind that. One expression for all of it overflows the stack with a large image.
+const BEGINS =
+  /(?:!?\[[^[\]]{0,1000}\]\(\s*|<img\s[^<>]{0,500}?src\s?=\s?["']?)(data:image\/[a-z0-9.+-]{1,20};base64,)/gi;
+const ENDS = /[^a-z0-9+/=_%\s-]/gi;
+const CLOSES = /(?:"[^"]{0,200}"\s*)?\)|(?:["'][^<>]{0,500})?>/y;
 
 export function isCall(url) {
   return PATHS.test(new URL(url, "http://localhost").pathname);
@@ -52,8 +63,9 @@ function readRequest({ messages, input }) {
   let turn = begins;
   for (const message of typeof asked === "string" ? [{ role: "user", content: asked }] : (asked ?? [])) {
     const texts = [];
-    const results = readContent(message.content ?? message.output, texts, images, leftOut);
     const { role } = message;
+    const shows = !role || role === "user" || role === "tool";
+    const results = readContent(message.content ?? message.output, texts, images, leftOut, shows);
     if (role === "user" && (texts.length || !results)) turn = begins;
     if (role === "user" && texts.length) prompt = texts.join("\n");
     if (texts.length && role && role !== "system" && role !== "developer") said.push(`${role}: ${texts.join("\n")}`);
@@ -63,9 +75,7 @@ function readRequest({ messages, input }) {
     }
   }
   const [image, reason, line] = turn;
-  if (!images.length && !leftOut.length) {
-    leftOut.push(...Object.keys(MARKS).filter((reason) => MARKS[reason].test(prompt)).slice(0, 1));
-  }
+  leftOut.push(...missing(prompt, images.length + leftOut.length));
   const shows = images.length > image || leftOut.length > reason;
   return {
     prompt,
@@ -77,23 +87,59 @@ function readRequest({ messages, input }) {
   };
 }
 
-/** Whether results of tools are in it. */
-function readContent(content, texts, images, leftOut) {
-  if (typeof content === "string") texts.push(content);
+/** The reason for what marks in the prompt stand for that is not among the so many images that are. */
+function missing(prompt, there) {
+  return Object.keys(MARKS)
+    .filter((reason) => {
+      const marks = [...prompt.matchAll(MARKS[reason])];
+      const numbers = new Set(marks.flatMap(([, ...groups]) => groups.filter((one) => /^\d+$/.test(one))));
+      return marks.length && (!there || numbers.size > there);
+    })
+    .slice(0, 1);
+}
+
+/** Whether results of tools are in it. `shows`: images may stand in its texts, as Markdown and HTML have them. */
+function readContent(content, texts, images, leftOut, shows) {
+  const say = (text) => {
+    const [found, rest] = shows ? imagesIn(text) : [[], text];
+    images.push(...found);
+    if (rest || !found.length) texts.push(rest);
+  };
+  if (typeof content === "string") say(content);
   if (!Array.isArray(content)) return false;
   for (const part of content) {
-    if (typeof part?.text === "string" && part.text) texts.push(part.text);
-    else if (part?.type === "tool_result") readContent(part.content, [], images, leftOut);
+    if (typeof part?.text === "string" && part.text) say(part.text);
+    else if (part?.type === "tool_result") readContent(part.content, [], images, leftOut, true);
     else if (part?.type === "image_url" || part?.type === "input_image" || part?.type === "image") {
       const image = imageOf(part);
-      if (image) images.push(image);
+      const other = Object.keys(ENDINGS).find((reason) => !/^data:/i.test(image) && ENDINGS[reason].test(image));
+      if (other) leftOut.push(other);
+      else if (image) images.push(image);
       else leftOut.push(part.file_id || part.source?.file_id ? "file_id" : "image_missing");
-    } else if (part?.type && !SILENT.has(part.type)) {
+    } else {
       // No judge looks at it.
-      leftOut.push(/video|audio/.exec(part.type)?.[0] ?? "document");
+      const [kind] = /video|audio|document|file/.exec(part?.type) ?? [];
+      if (kind) leftOut.push(kind === "file" ? "document" : kind);
     }
   }
   return content.some((part) => part?.type === "tool_result");
+}
+
+/** The images that stand in a text, and the rest of it. */
+function imagesIn(text) {
+  const images = [];
+  let rest = "";
+  let last = 0;
+  for (const { index, 0: head, 1: url } of text.matchAll(BEGINS)) {
+    ENDS.lastIndex = index + head.length;
+    CLOSES.lastIndex = ENDS.exec(text)?.index ?? text.length;
+    const end = CLOSES.lastIndex;
+    if (index < last || !CLOSES.test(text)) continue;
+    images.push(text.slice(index + head.length - url.length, end).trim());
+    rest += text.slice(last, index);
+    last = CLOSES.lastIndex;
+  }
+  return [images, images.length ? (rest + text.slice(last)).trim() : text];
 }
 
 function imageOf({ image_url: image, source }) {

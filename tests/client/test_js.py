@@ -245,6 +245,46 @@ async def test_marks_are_those_of_every_reader() -> None:
     ]
 
 
+async def test_what_is_in_a_request_is_told_as_by_every_reader() -> None:
+    data = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAE"
+    image = {"type": "image_url", "image_url": {"url": "https://h/a.png"}}
+    silent = ["server_tool_use", "web_search_tool_result", "container_upload"]
+    text = {"type": "text", "text": "What?"}
+    wanted: list[tuple[Any, str, list[str], list[str]]] = [
+        ([text, *({"type": kind} for kind in silent), {"type": "output_text", "text": ""}], "What?", [], []),
+        ([text, {"type": "input_file", "file_id": "f"}], "What?", [], ["document"]),
+        ("Compare [image 1] and [image 2]", "Compare [image 1] and [image 2]", [], ["image_mark"]),
+        (
+            [image, {"type": "text", "text": "Compare [image 1] and [image 2]"}],
+            "Compare [image 1] and [image 2]",
+            ["https://h/a.png"],
+            ["image_mark"],
+        ),
+        (
+            [text, {"type": "image_url", "image_url": {"url": "https://h/a.mp4?x=1"}}],
+            "What?",
+            [],
+            ["video"],
+        ),
+        (f"What? ![a]({data})", "What?", [data], []),
+        ([{"type": "text", "text": f'<img src="{data}"> What?'}], "What?", [data], []),
+        (f"Why is url({data}) slow?", f"Why is url({data}) slow?", [], []),
+    ]
+    cases = [
+        (
+            "/v1/chat/completions",
+            {"model": "m", "messages": [{"role": "user", "content": content}]},
+            json.dumps(COMPLETION),
+            True,
+        )
+        for content, *_ in wanted
+    ]
+    read = await run(SCRIPTS / "exchange.mjs", (MODULE.parent / "exchanges.js").as_uri(), json.dumps(cases))
+    assert [(one["prompt"], one["images"], one["leftOut"]) for one in read] == [
+        (prompt, images, left_out) for _, prompt, images, left_out in wanted
+    ]
+
+
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the SDKs are, beside a copy of the scripts."""

@@ -144,3 +144,35 @@ def test_images_and_texts_keep_their_order():
         [{"type": "text", "text": "a"}, {"type": "image", "url": URL}, "b", {"type": "image", "data": PNG}]
     )
     assert (read.text, read.images) == ("a\nb", (ImageUrl(URL), PNG))
+
+
+WRAPPED = "\n".join(BASE64[at : at + 76] for at in range(0, len(BASE64), 76))
+SHOWN = {
+    "Markdown": f"![a dog]({DATA_URL})",
+    "Markdown, with a title": f'![a dog]({DATA_URL} "a dog")',
+    "HTML": f'<img alt="a dog" src="{DATA_URL}" width=8>',
+    "in capitals": f"![a dog](DATA:image/PNG;base64,{BASE64})",
+    "in lines": f"![a dog](data:image/png;base64,{WRAPPED})",
+}
+
+
+@pytest.mark.parametrize("name", SHOWN)
+@pytest.mark.parametrize("role", ["user", "tool"])
+def test_an_image_may_stand_in_what_a_user_or_a_tool_says(name, role):
+    read = read_content(f"What? {SHOWN[name]}", role)
+    (image,) = read.images
+    assert isinstance(image, ImageText) and "".join(image.base64.split()) == BASE64
+    assert (read.text, read.left_out) == ("What?", ())
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_nothing_is_cut_out_of_an_answer(name):
+    for said in (SHOWN[name], f"Use {SHOWN[name]} here"):
+        read = read_content(said, "assistant")
+        assert (read.text, read.images) == (said, ())
+
+
+def test_an_image_that_is_only_quoted_is_a_text():
+    said = f"Why is background:url({DATA_URL}) slow?"
+    read = read_content(said, "user")
+    assert (read.text, read.images, read.left_out) == (said, (), ())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 import tracemalloc
 
 import msgspec
@@ -381,6 +382,7 @@ def test_exchanges_need_msgspec_only():
     """The client library reads exchanges, and brings nothing else (typing_extensions is msgspec's)."""
     code = """
 import sys
+import time
 before = set(sys.modules)
 import groundwatch.conversations.openai
 known = {*sys.stdlib_module_names, "msgspec", "typing_extensions", "groundwatch"}
@@ -390,3 +392,21 @@ print(*sorted(ours - {"conversations", "counting", "errors"}))
 """
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ended.stdout.split() == []
+
+
+@pytest.mark.parametrize(
+    ("start", "piece"),
+    [
+        *(("", piece) for piece in ("[img: ", "![", "<img ", "![](data:image/png;base64,", "<image> ", ". ")),
+        *((start, "A") for start in ("![](data:image/png;base64,", '<img src="data:image/png;base64,')),
+    ],
+)
+def test_marks_and_images_without_end_cost_no_more_than_a_text(start, piece):
+    def seconds(prompt):
+        began = time.process_time()
+        read_exchange({"model": "m", "messages": [{"role": "user", "content": prompt}]}, {"response": "x"})
+        return time.process_time() - began
+
+    length = 1_000_000
+    hostile = start + piece * (length // len(piece))
+    assert seconds(hostile + " data:image/") < 10 * seconds("data:image/" + "x" * length) + 0.5

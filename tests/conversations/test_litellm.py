@@ -160,3 +160,40 @@ def test_a_file_by_its_address_is_one_and_by_an_id_is_none():
         part = {"type": "file", "file": {"file_id": named, "format": "image/png"}}
         call = read_call(RECORD | {"messages": [{"role": "user", "content": [part]}]})
         assert (call.images, call.left_out) == (images, () if images else ("file_id",))
+
+
+def passed(response, **more):
+    asked = {"role": "user", "content": json.dumps({"model": "m", "messages": [ASKED]})}
+    record = RECORD | {"call_type": "pass_through_endpoint", "messages": [asked], "response": response}
+    return read_call(record | more)
+
+
+def test_what_is_passed_on_has_an_id_of_its_own():
+    body = {"response": PASSED["Anthropic's"]}
+    assert passed(body, id="chatcmpl-5").id == f"{RECORD['litellm_call_id']}:chatcmpl-5"
+    assert len(passed(body, id="x" * 400).id) == 64
+    refused = passed({"response": "{}"}, id="x" * 400)
+    assert (refused.reason, len(refused.id), refused.model) == ("unreadable", 256, "m")
+
+
+def test_what_is_passed_on_may_be_answered_by_a_text_or_by_nothing():
+    for response in ("A dog.", {"response": "A dog."}):
+        call = passed(response)
+        assert (call.model, call.prompt, call.answer) == ("m", "What?", "A dog.")
+    for response in (None, {"response": None}):
+        call = passed(response)
+        assert isinstance(call, Conversation) and (call.prompt, call.answer) == ("What?", "")
+
+
+def test_a_stream_of_geminis_that_is_passed_on_is_read():
+    chunks = [
+        {"candidates": [{"content": {"parts": [{"text": text}], "role": "model"}}], "modelVersion": "m-1"}
+        for text in ("A ", "dog")
+    ]
+    said = [{"text": "hm", "thought": True}, {"text": "."}]
+    chunks.append({"candidates": [{"content": {"parts": said}, "finishReason": "MAX_TOKENS"}]})
+    events = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks)
+    for response in (chunks, json.dumps(chunks), events):
+        call = passed({"response": response})
+        assert (call.model, call.answer) == ("m-1", "A dog.")
+        assert call.tags["finish_reason"] == "MAX_TOKENS"

@@ -306,3 +306,5 @@ def test_an_answer_of_the_ai_sdk_that_is_a_call_of_a_tool_has_nothing_to_judge()
     assert isinstance(call, Unreadable) and call.reason == "tool_call"
     call = read_span("x", attributes | {"ai.response.text": "A dog."}, trace_id=TRACE, span_id=SPAN, at=1.0)
     assert isinstance(call, Conversation) and call.answer == "A dog."
+    none = read_span("x", attributes | {"ai.response.toolCalls": "[]"}, trace_id=TRACE, span_id=SPAN, at=1.0)
+    assert isinstance(none, Conversation)

@@ -202,6 +202,35 @@ TOOLS: dict[str, list[Any]] = {
         CALL,
         {"role": "tool", "tool_call_id": "1", "content": json.dumps([{"type": "image", "data": DATA_URL}])},
     ],
+    "a link in a text": [
+        said("user", "Look at it."),
+        CALL,
+        {"role": "tool", "tool_call_id": "1", "content": f"[Screenshot]({DATA_URL})"},
+    ],
+    "Markdown in JSON": [
+        said("user", "Look at it."),
+        CALL,
+        {"role": "tool", "tool_call_id": "1", "content": json.dumps({"text": f"![a]({DATA_URL})"})},
+    ],
+    "JSON behind a line": [
+        said("user", "Look at it."),
+        CALL,
+        {"role": "tool", "tool_call_id": "1", "content": "\n" + json.dumps({"shot": DATA_URL})},
+    ],
+    "JSON deep inside": [
+        said("user", "Look at it."),
+        CALL,
+        {
+            "role": "tool",
+            "tool_call_id": "1",
+            "content": json.dumps({"a": {"b": {"c": [{"d": {"e": DATA_URL}}]}}}),
+        },
+    ],
+    "an image beside a text": [
+        said("user", "Look at it."),
+        CALL,
+        {"role": "tool", "content": "Done.", "parts": [{"type": "image", "data": BASE64}]},
+    ],
     "JSON in a result": [
         said("user", "Look at it."),
         {
@@ -266,6 +295,15 @@ MARKS = {
     "[image attached]": "image_mark",
     "<video>": "video",
     "[Video #1]": "video",
+    "<video>\nLook.": "video",
+    "Here: <image> please.": "image_mark",
+    "What is in <image>?": "image_mark",
+    "See [image 2].": "image_mark",
+    "[img: a dog]\n": "image_mark",
+    "How does the <video> tag work?": "",
+    "Explain </image> in RSS.": "",
+    "Why is <img> no block?": "",
+    "[img: bug] x": "",
     "<images>": "",
     '<img src="a.png">': "",
     "[imagine]": "",
@@ -290,3 +328,20 @@ def test_numbered_marks_tell_how_many_there_should_be() -> None:
         call = read_exchange({"model": "m", "messages": [asked]}, ANSWER)
         assert isinstance(call, Conversation)
         assert call.left_out == left_out
+
+
+def test_what_was_lost_in_an_earlier_turn_is_told_once() -> None:
+    turns = [said("user", "What is it?", LOST), said("assistant", "A cat.")]
+    for image, earlier in ((), ("file_id",)), ((shown("b"),), ("file_id",)):
+        asked = said("user", "What differs in [Image #1] and [Image #2]?", *image, shown("a"))
+        call = read_exchange({"model": "m", "messages": [*turns, asked]}, ANSWER)
+        assert isinstance(call, Conversation)
+        assert (call.left_out, call.earlier_left_out) == ((), earlier)
+
+
+def test_what_a_tool_shows_is_read_within_the_budget_once() -> None:
+    content = "".join(f"![a]({DATA_URL})" for _ in range(6_000))
+    asked = [said("user", "Look."), CALL, {"role": "tool", "content": content}]
+    call = read_exchange({"model": "m", "messages": asked}, ANSWER)
+    assert isinstance(call, Conversation)
+    assert (len(call.images), call.left_out) == (6_000, ())

@@ -16,7 +16,7 @@ from groundwatch.conversations.conversation import (
     text_of,
 )
 from groundwatch.conversations.messages import read_messages, with_side
-from groundwatch.conversations.openai import read_exchange, response_tags
+from groundwatch.conversations.openai import decoded, read_exchange, response_tags
 from groundwatch.conversations.spans import complete
 
 _NAMES = NAMES.litellm
@@ -39,7 +39,13 @@ def read_call(record: Any) -> Conversation | Unreadable | None:
         named = name[:256] if record.get("call_type") else ""
         return Unreadable("unreadable", "neither messages nor a response: no StandardLoggingPayload", named)
     if record.get("call_type") == _PASSED and (body := _passed_body(record.get("messages"))):
-        return _read_passed(record, body, name)
+        response = record.get("response")
+        if isinstance(response, dict) and "response" in response:
+            response = response["response"]
+        record = {**record, "messages": body, "model": text_of(body.get("model")) or _model(record)}
+        record["response"] = response
+        if isinstance(whole := decoded(response), dict):
+            return _read_passed(record, whole, name, call_id)
     inputs = read_messages(record.get("messages"), "user", plain=True)
     outputs = read_messages(record.get("response"), "assistant", plain=True)
     if refusal := inputs.refusal("input") or outputs.refusal("output"):
@@ -72,15 +78,16 @@ def _passed_body(messages: Any) -> dict[str, Any] | None:
     return body if isinstance(body, dict) else None
 
 
-def _read_passed(record: dict[str, Any], body: dict[str, Any], name: str) -> Conversation | Unreadable:
-    response = record.get("response")
-    if isinstance(response, dict) and isinstance(response.get("response"), str):
-        response = response["response"]
-    body = {**body, "model": body.get("model") or _model(record)}
-    call = read_exchange(body, response, id=name, at=number_of(record.get("endTime")))
+def _read_passed(
+    record: dict[str, Any], response: dict[str, Any], name: str, call_id: str
+) -> Conversation | Unreadable:
+    body = {**record["messages"], "model": _model(record)}
+    call = read_exchange(body, response, id=name[:256], at=number_of(record.get("endTime")))
     if isinstance(call, Unreadable):
-        return call
-    return msgspec.structs.replace(call, tags=_tags(record) | call.tags, library=_LIBRARY)
+        return msgspec.structs.replace(call, model=body["model"])
+    known = stable_id(name, call_id[:64], "", content_digest(call))
+    tags = _tags(record) | call.tags
+    return msgspec.structs.replace(call, id=known or call.id, tags=tags, library=_LIBRARY)
 
 
 def _model(record: dict[str, Any]) -> str:

@@ -32,7 +32,9 @@ _ITEMS = _PARTS.tool_call | _PARTS.tool_result | _SILENT
 _KINDS = _PARTS.text | _PARTS.image | _ITEMS | {*dict(_OTHER)}
 """Of parts; one without a type is named by its key."""
 
-_MARKS = {reason: re.compile(pattern, re.IGNORECASE) for reason, pattern in _PARTS.marks.items()}
+_MARKS = {
+    reason: re.compile(pattern, re.IGNORECASE | re.MULTILINE) for reason, pattern in _PARTS.marks.items()
+}
 _ENDINGS = {
     reason: re.compile(rf"[^?#]*\.({'|'.join(endings)})([?#]|\Z)", re.IGNORECASE)
     for reason, endings in _PARTS.endings.items()
@@ -43,7 +45,7 @@ _WORD = re.compile(r"[A-Za-z_-]{1,24}\Z")
 _MAX_URL = 8192
 _PART_HEAD = 512
 _DEEPEST_PART = 4
-"""Results of tools in results of tools, and things in what nobody knows."""
+"""Results of tools in results of tools."""
 
 _IMAGE_URL = "data:image/"
 
@@ -52,7 +54,15 @@ MOST = 10_000
 
 TOO_MANY, IMAGE_MARK = "too_many_parts", "image_mark"
 
-_INSIDE = re.compile(r"data:image/[a-z0-9.+-]{1,20};base64,[A-Za-z0-9+/=]{16,}", re.IGNORECASE)
+_URL = r"data:image/[a-z0-9.+-]{1,20};base64,[a-z0-9+/=_%\s-]{16,}+"
+_DATA = re.compile(_URL, re.IGNORECASE)
+_INSIDE = re.compile(
+    rf"""!?\[[^\[\]]{{0,1000}}\]\(\s*({_URL})(?:"[^"]{{0,200}}"\s*)?\)"""
+    rf"""|<img\s[^<>]{{0,500}}?src\s?=\s?[\\"']{{0,2}}({_URL})(?:[\\"'][^<>]{{0,500}})?>""",
+    re.IGNORECASE,
+)
+"""An image that stands in a text itself, as Markdown and as HTML have it, also within JSON."""
+
 _FILES = ("iVBORw0KGgo", "/9j/", "R0lGOD", "UklGR")
 """How PNG, JPEG, GIF and WebP begin in base64."""
 
@@ -87,8 +97,9 @@ class Budget:
 
 
 class _Content:
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: Budget, role: str) -> None:
         self.budget = budget
+        self.role = role.lower()
         self.texts: list[str] = []
         self.images: list[Image] = []
         self.left_out: list[str] = []
@@ -118,7 +129,7 @@ class _Content:
 
 def read_content(content: Any, role: str = "", budget: Budget | None = None) -> Message:
     """The message that this content makes. What is no content adds nothing."""
-    found = _Content(budget or Budget())
+    found = _Content(budget or Budget(), role)
     _read(content, found, 0)
     return found.message(role)
 
@@ -214,9 +225,9 @@ def _read_part(part: dict[str, Any], found: _Content, depth: int) -> None:
     elif kind in _PARTS.tool_result:
         found.answers_tool = True
         if depth < _DEEPEST_PART and isinstance(held, dict):
-            inner = _Content(found.budget)
+            inner = _Content(found.budget, "tool")
             for key in _PARTS.inside:
-                _read_result(held.get(key), inner, depth + 1)
+                _read(held.get(key), inner, depth + 1)
             found.images += inner.images
             found.left_out += inner.left_out
     elif kind in _PARTS.text:
@@ -232,21 +243,20 @@ def _read_part(part: dict[str, Any], found: _Content, depth: int) -> None:
             found.unread = found.unread or _keys(part)
 
 
-def _read_result(result: Any, found: _Content, depth: int) -> None:
-    """What a tool shows, also where that is written as JSON."""
-    if isinstance(result, str) and result.startswith(("[", "{")):
-        _read_inside(structured(result), found, depth, typed=False)
-    else:
-        _read(result, found, depth)
-
-
 def _read_text(text: str, found: _Content) -> None:
-    """What was said, and images that stand in it themselves, as Markdown has them."""
-    if _IMAGE_URL in text:
-        for image in _INSIDE.findall(text):
-            if found.budget.take():
-                found.add(image_of(image))
-        text = _INSIDE.sub("", text).replace("![]()", "").strip()
+    """What was said, and images that stand in it themselves where a user or a tool says it; a tool's also as
+    JSON."""
+    held = structured(text) if found.role in _TOOLS else text
+    if found.role in _USERS | _TOOLS and _IMAGE_URL in text.lower():
+        for image in _INSIDE.finditer(text):
+            if not found.budget.take():
+                found.left_out.append(TOO_MANY)
+                break
+            found.add(image_of(image[1] or image[2]))
+        text = _INSIDE.sub("", text).strip()
+    if isinstance(held, dict | list):
+        _read_inside(held, found, 0, typed=False)
+        text = _DATA.sub("", text)
     found.texts.append(text)
 
 
@@ -260,7 +270,7 @@ def _read_inside(value: Any, found: _Content, depth: int, *, typed: bool) -> Non
     elif isinstance(value, dict) and any(one.startswith("image/") for one in _media(value)):
         if found.budget.take():
             _read_image(value, "", found)
-    elif isinstance(value, dict | list | tuple) and depth < _DEEPEST_PART:
+    elif isinstance(value, dict | list | tuple) and depth < _DEEPEST:
         for one in value.values() if isinstance(value, dict) else value[:MOST]:
             _read_inside(one, found, depth + 1, typed=typed)
 
@@ -337,11 +347,12 @@ _MOST_EARLIER = 4_000
 """Characters of what was said in earlier turns that are kept, of its end."""
 
 _DEEPEST = 8
-"""Lists and wrappers around a message: LangChain's lists of lists are the deepest."""
+"""Lists and wrappers around a message, of which LangChain's lists of lists are the deepest, and around an
+image in a part that nobody knows."""
 
 _HEAD = 200
 _ENDED = frozenset(("finish_reason", "finishReason", "generation_info"))
-_MESSAGE = frozenset(("role", "parts", "content", "blocks", "tool_calls"))
+_MESSAGE = frozenset(("role", "parts", "content", "tool_calls"))
 _HOLDING = frozenset(("messages", "choices", "contents", "candidates", "generations", "parts", "tool_calls"))
 """Keys under which a list or an object is said by nobody but an API."""
 
@@ -393,7 +404,7 @@ def read_messages(value: Any, role: str, *, plain: bool = False) -> Read:
     found = _Found()
     if plain and isinstance(value, str):
         asks = role == "user"
-        if _told(held, _TELLING, _ASKING if asks else _SAYING) or (asks and _IMAGE_URL in value):
+        if _told(held, _TELLING, _ASKING if asks else _SAYING) or (asks and _IMAGE_URL in value.lower()):
             found.collect(held, role, 0)
         if not any(found.messages) and not _told(held, _HOLDING):
             # A question that begins as messages do was cut; an answer may be JSON that the model did not end.
@@ -449,7 +460,7 @@ def with_side(conversation: Conversation, side: Side, messages: tuple[Message, .
         tuple(reason_by(reason, conversation.library) for one in several for reason in one.left_out)
         for several in (messages[:start], messages[start:])
     )
-    left_out += _missing(prompt, len(images) + len(left_out))
+    left_out += _missing(prompt, len(images) + len(before) + len(left_out))
     return msgspec.structs.replace(
         conversation,
         prompt=prompt,
@@ -544,6 +555,10 @@ class _Found:
         kind = text_of(value.get("type")).lower()
         holds = [one for key in _PARTS.wrappers if isinstance(one := value.get(key), list | dict)]
         said = "" if kind else next((key for key in _PARTS.texts if text_of(value.get(key))), "")
+        inner = next(filter(None, holds), [])
+        given, named = value.get("args"), value.get("kwargs")
+        called = any(inner is one for one in (given, named))
+        spoken = isinstance(named, dict) and any(map(named.get, (*_PARTS.wrappers, *_PARTS.texts)))
         if "lc" in value and isinstance(value.get("kwargs"), dict) and depth < _DEEPEST:
             # LangChain's own notation of an object: its class is in `id`.
             named = value.get("id")
@@ -556,12 +571,12 @@ class _Found:
             if isinstance(content, dict) and "parts" in content:
                 value = {**value, **content}
             self._add(_message(value, role, self._budget))
-        elif holds and kind not in _ITEMS and not (said and value.get("images")):
-            # What a function was called with is in both.
-            given, named = value.get("args"), value.get("kwargs")
-            both = [named, *given] if given and named and isinstance(given, list) else None
+        elif holds and kind not in _ITEMS and not (said and (value.get("images") or (called and not spoken))):
+            if called and named and not spoken and isinstance(given, list):
+                # What a function was called with is in both, where those with a name say nothing.
+                inner = [named, *given]
             if depth < _DEEPEST:
-                self.collect(both or next(filter(None, holds), []), role, depth + 1)
+                self.collect(inner, role, depth + 1)
         elif said:
             # What stands beside it may be its image.
             beside = {key: one for key, one in value.items() if key not in (said, "images")}
@@ -588,11 +603,6 @@ def _message(value: dict[str, Any], role: str, budget: Budget) -> Message:
             read = msgspec.structs.replace(read, left_out=("genai_empty_parts",))
     else:
         read = read_content(value.get("content") or value.get("blocks"), role, budget)
-    content = value.get("content")
-    if role.lower() in _TOOLS and isinstance(content, str):
-        shown = _Content(budget)
-        _read_result(content, shown, 0)
-        read = msgspec.structs.replace(read, images=tuple(shown.images))
     if not read.text and (refusal := text_of(value.get("refusal"))):
         read = msgspec.structs.replace(read, text=refusal)
     # Some keep them beside the content, with whole images as base64.

@@ -21,7 +21,7 @@ from groundwatch.conversations.conversation import (
     stable_id,
     text_of,
 )
-from groundwatch.conversations.messages import read_messages, with_side
+from groundwatch.conversations.messages import read_content, read_messages, with_side
 
 _LIBRARY = "openai"
 _DONE = b"[DONE]"
@@ -29,6 +29,9 @@ _DONE = b"[DONE]"
 _MOST_LINES = 400_000
 _FINAL = ("response.completed", "response.incomplete", "response.failed")
 _OF_A_MESSAGE = ("message_start", "content_block_start", "content_block_delta", "message_delta")
+_FAILED = ("errored", "expired", "canceled")
+"""What Anthropic calls a request of a batch that has no answer."""
+
 _TEXT = ("response.output_text", "response.refusal")
 
 
@@ -39,7 +42,7 @@ def read_exchange(request: Any, response: Any, *, id: str = "", at: float = 0.0)
     caller names the call; else it is the response's own. A stream that ends too early keeps what came, with
     the tag `finish_reason` saying `incomplete`.
     """
-    request, response = _decoded(request), _decoded(response)
+    request, response = decoded(request), decoded(response)
     if not isinstance(request, dict) or not isinstance(response, dict):
         what = "response" if isinstance(request, dict) else "request"
         return Unreadable("unreadable", f"the {what} is neither JSON of OpenAI's API nor a stream of it", id)
@@ -109,13 +112,15 @@ class _Chat:
         self._choices: dict[int, _Choice] = {}
 
     def add(self, chunk: dict[str, Any]) -> None:
+        named = {"id": first_text(chunk, NAMES.bodies.id), "model": first_text(chunk, NAMES.bodies.model)}
+        chunk = {**chunk, **named}
         for key in ("id", "created"):
             if chunk.get(key):
                 self._about.setdefault(key, chunk[key])
         for key in ("model", "usage"):
             if chunk.get(key):
                 self._about[key] = chunk[key]
-        choices = chunk.get("choices")
+        choices = chunk.get("choices") or chunk.get("candidates")
         for choice in choices if isinstance(choices, list) else ():
             if isinstance(choice, dict):
                 self._choices.setdefault(_index(choice), _Choice()).add(choice)
@@ -133,10 +138,14 @@ class _Choice:
         self._calls_tool = False
 
     def add(self, choice: dict[str, Any]) -> None:
-        delta = choice.get("delta")
+        delta = choice.get("delta") or choice.get("content")
         delta = delta if isinstance(delta, dict) else {"content": choice.get("text")}
+        if isinstance(parts := delta.get("parts"), list):
+            # Gemini's.
+            read = read_content(parts)
+            delta = {"role": delta.get("role"), "content": read.text, "tool_calls": read.calls_tool}
         self._role = text_of(delta.get("role")) or self._role
-        self._finish = text_of(choice.get("finish_reason")) or self._finish
+        self._finish = text_of(choice.get("finish_reason") or choice.get("finishReason")) or self._finish
         self._calls_tool |= bool(delta.get("tool_calls"))
         for key, said in self._said.items():
             value = delta.get(key)
@@ -235,7 +244,8 @@ def _dumped(chunk: Any) -> dict[str, Any]:
     return dumped if isinstance(dumped, dict) else {}
 
 
-def _decoded(body: Any) -> Any:
+def decoded(body: Any) -> Any:
+    """A body as the object that it is, also where it is a stream of events; `NOT_JSON` for any other text."""
     if isinstance(body, str):
         body = body.encode("utf-8", "replace")
     if isinstance(body, bytearray | memoryview):
@@ -274,7 +284,7 @@ def _events(stream: bytes) -> list[Any]:
 
 def _error(response: dict[str, Any]) -> str:
     error = response.get("error")
-    if error is None and response.get("object") == "error":
+    if error is None and (response.get("object") == "error" or response.get("type") in _FAILED):
         error = response
     if isinstance(error, dict):
         return text_of(error.get("message")) or text_of(error.get("type")) or "error"

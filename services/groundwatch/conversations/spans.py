@@ -116,7 +116,8 @@ def _said(
         prefix, role = dialect.flat_output, "assistant"
         if text := _first(attributes, dialect.text):
             return read_messages([text], role)
-        if first_text(attributes, dialect.tools):
+        calls = structured(_first(attributes, dialect.tools))
+        if calls and isinstance(calls, list):
             return Read((Message(role=role, calls_tool=True),))
     value = _first(attributes, keys)
     read = Read() if value is None else read_messages(value, role, plain=dialect.plain)
