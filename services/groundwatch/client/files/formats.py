@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
+from fnmatch import fnmatchcase
 from importlib import resources
 from typing import Any, Literal
 
@@ -44,7 +45,7 @@ _NO_CONTENT = (
     "general_settings.store_prompts_in_spend_logs: true"
 )
 
-_KEY = re.compile(r"\{(\w+)\}")
+_KEY = re.compile(r"\{([\w.]+)\}")
 
 Record = dict[str, Any]
 Places = tuple[str, ...]
@@ -139,6 +140,9 @@ def records_in(format: Format, record: Record) -> list[Record]:
 def read_call(format: Format, record: Record, model: str = "") -> Conversation | Unreadable | None:
     """The call in a record; None: it is of something else. `model` is of a call that names none."""
     try:
+        kind = _text(record, *format.kind).lower().rpartition("/")[2]
+        if format.calls and not any(fnmatchcase(kind, one) for one in format.calls):
+            return None
         call = _READERS[_reader(format)](format, record, model)
         # No log will come that brings the answer.
         return joined(call, ()) if isinstance(call, Conversation) and not call.answer else call
@@ -157,9 +161,9 @@ def _id(record: Record) -> str:
 
 def filled(template: str, known: Mapping[str, Any]) -> str:
     """The text with what is known in place of its keys; empty where one is not."""
-    if any(is_absent(known.get(key)) for key in re.findall(_KEY, template)):
+    if any(is_absent(_at(known, key)) for key in re.findall(_KEY, template)):
         return ""
-    return re.sub(_KEY, lambda match: str(whole(known[match[1]])), template)[:256]
+    return re.sub(_KEY, lambda match: str(whole(_at(known, match[1]))), template)[:256]
 
 
 def whole(value: Any) -> Any:
@@ -168,8 +172,6 @@ def whole(value: Any) -> Any:
 
 
 def _span(format: Format, record: Record, model: str) -> Conversation | Unreadable | None:
-    if format.calls and _text(record, *format.kind).lower() not in format.calls:
-        return None
     attributes: Attributes = {**format.always}
     if format.attributes:
         attributes.update(_own_attributes(format, record))
@@ -213,8 +215,8 @@ def _own_attributes(format: Format, record: Record) -> Attributes:
 
 def _exchange(format: Format, record: Record, model: str) -> Conversation | Unreadable:
     request, response = (unpacked(first(record, places)) for places in (format.request, format.response))
-    if response is None and record.get("error"):
-        response = {"error": record["error"]}
+    if response is None and (error := first(record, ("error", "exception"))):
+        response = {"error": error}
     if isinstance(request, dict) and model:
         request = {"model": model} | request
     return read_exchange(request, response, id=filled(format.id, record), at=_moment(record, *format.at))
