@@ -91,7 +91,8 @@ async def is_state(page: Page, kind: str, words: str) -> None:
     await expect(page.locator(f"#state.{kind}")).to_contain_text(words, timeout=15_000)
 
 
-ADDRESSES = ("/", "/health", "/runs")
+ADDRESSES = ("/", "/health", "/runs", "/alarms", "/queues", "/answers", "/compare")
+"""Of pages that keep themselves as they are now, and of two that only tell whether the gateway answers."""
 
 
 @pytest.fixture
@@ -107,20 +108,24 @@ async def gateway(gateway_factory, bus, publish):
 
 
 @pytest.mark.parametrize("mode", ["502", "hang"])
-@pytest.mark.parametrize("path", ADDRESSES)
-async def test_a_page_without_answers_turns_amber_and_red_and_comes_back(browser, gateway, path, mode):
-    async with (
-        proxied(gateway.service.port) as proxy,
-        shown(browser, f"http://127.0.0.1:{proxy.port}{path}") as page,
-    ):
-        await is_state(page, "live", "live · ")
+async def test_every_page_without_answers_turns_amber_and_red_and_comes_back(browser, gateway, mode):
+    async with proxied(gateway.service.port) as proxy, contextlib.AsyncExitStack() as stack:
+        at = f"http://127.0.0.1:{proxy.port}"
+        pages = [await stack.enter_async_context(shown(browser, at + path)) for path in ADDRESSES]
+
+        async def are_states(kind: str, words: str) -> None:
+            await asyncio.gather(*(is_state(page, kind, words) for page in pages))
+
+        await are_states("live", "live · ")
         proxy.set(mode)
-        await page.clock.fast_forward(12_000)
-        await is_state(page, "late", "no answer · ")
-        await page.clock.fast_forward(25_000)
-        await is_state(page, "lost", "since ")
+        for page in pages:
+            await page.clock.fast_forward(12_000)
+        await are_states("late", "no answer · ")
+        for page in pages:
+            await page.clock.fast_forward(25_000)
+        await are_states("lost", "since ")
         proxy.set("pass")
-        await is_state(page, "live", "live · ")
+        await are_states("live", "live · ")
 
 
 async def test_a_page_of_a_gateway_that_is_gone_is_not_green(browser, gateway):
@@ -158,6 +163,7 @@ async def test_it_is_not_green_while_nats_does_not_answer(browser, gateway, nats
             await expect(page.locator("#state.lost")).to_contain_text("NATS cannot be read", timeout=45_000)
             await expect(page.get_by_role("alert")).to_contain_text("NATS cannot be read")
             await expect(health.locator("#fresh")).to_contain_text("NATS is away", timeout=45_000)
+            await expect(health.locator("#state.lost")).to_contain_text("NATS cannot be read")
         await expect(page.locator("#state.live")).to_be_visible(timeout=45_000)
         await expect(page.get_by_role("alert")).to_have_count(0)
 

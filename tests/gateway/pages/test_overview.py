@@ -82,6 +82,16 @@ async def test_an_alarmed_model_comes_first_with_its_versions_and_the_way_to_the
         assert len(links) == 1 + len(CATEGORIES) and all(one.startswith("/alarms/") for one in links)
 
 
+async def test_title_and_icon_carry_the_alarms_and_times_are_the_readers(browser, gateway):
+    async with open_page(browser, address(gateway, "/answers"), timezone_id="Asia/Tokyo") as page:
+        await expect(page).to_have_title("(1) Answers · groundwatch")
+        assert "icon-alarm.svg" in await page.locator("link[rel=icon]").get_attribute("href")
+        await page.goto(address(gateway, "/alarms"))
+        time = page.locator("#fresh time").first
+        await expect(time).to_have_text("15 Nov 2023, 07:13")
+        assert await time.get_attribute("title") == "14 Nov 2023, 22:13:30 UTC"
+
+
 async def test_every_number_leads_to_the_answers_behind_it(browser, gateway):
     async with open_page(browser, address(gateway), java_script_enabled=False) as page:
         rate = page.locator("table.models tbody tr").nth(1).locator("td.headline a")

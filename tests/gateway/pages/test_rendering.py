@@ -30,7 +30,8 @@ def test_numbers_are_shown_as_people_write_them(shown, expected):
 
 def test_a_moment_is_in_utc_and_readable_by_machines():
     assert rendering.moment(1_700_000_000.0) == (
-        '<time datetime="2023-11-14T22:13:20Z" title="2023-11-14T22:13:20Z">14 Nov 2023, 22:13 UTC</time>'
+        '<time datetime="2023-11-14T22:13:20Z" title="14 Nov 2023, 22:13:20 UTC" data-form="moment">'
+        "14 Nov 2023, 22:13 UTC</time>"
     )
     assert rendering.moment(float("inf")).startswith('<time datetime="9999-12-31')
 

@@ -41,7 +41,7 @@ from groundwatch.gateway.pages.alarms import AlarmPages
 from groundwatch.gateway.pages.answers import AnswerPages, AnswersRoutes
 from groundwatch.gateway.pages.health import HealthPage
 from groundwatch.gateway.pages.overview import Overview
-from groundwatch.gateway.pages.rendering import Pages
+from groundwatch.gateway.pages.rendering import Pages, Standing
 from groundwatch.gateway.pages.review import ReviewRoutes
 from groundwatch.gateway.pages.runs import RunRoutes
 from groundwatch.gateway.receivers.litellm import LiteLlmRoutes
@@ -80,7 +80,7 @@ class HttpApi:
         self._more = more
         self._bounds = core.bounds
         self._watching = 0
-        self._pages = Pages()
+        self._pages = Pages(self._standing)
         self._login = LoginRoutes(core.access, core.settings.login, self._pages, self.is_page)
         self.routes = self._routes()
 
@@ -88,6 +88,16 @@ class HttpApi:
         """Whether a page is at this path: what people open in a browser, and links lead to."""
         pages = (route for route in self.routes if route.need.page and "GET" in (route.methods or ()))
         return any(page.path_regex.match(path) for page in pages)
+
+    def _standing(self) -> Standing:
+        live = self._core.live
+        alarmed = {
+            (one.alarm.model, one.alarm.protocol, one.alarm.fingerprint)
+            for one in live.raised
+            if one.recovered_at is None
+        }
+        away = self._core.bus.away or live.problem
+        return Standing(len(alarmed), "NATS cannot be read" if away else "")
 
     def app(self) -> Guard:
         app = _Application(

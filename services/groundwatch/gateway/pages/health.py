@@ -74,10 +74,9 @@ class HealthPage:
             read("losses", losses_by_sender(bus.js)),
             read("budgets", in_use(bus.js)),
         )
-        part = request.query_params.get("part") == "health"
         return self._pages.render(
             request,
-            "health_state.html" if part else "health.html",
+            "health.html",
             problems=core.problems(),
             notes=core.notes(),
             audit=ledger,
@@ -113,8 +112,7 @@ class HealthPage:
         if is_json(request):
             rows = [msgspec.structs.asdict(one) | {"problems": one.problems} for one in senders]
             return json({"seconds": STRETCH, "senders": rows})
-        part = "senders_table.html" if request.query_params.get("part") == "senders" else "senders.html"
-        return self._pages.render(request, part, senders=senders, seconds=STRETCH, here="/health")
+        return self._pages.render(request, "senders.html", senders=senders, seconds=STRETCH, here="/health")
 
     def _stages(self) -> list[Stage]:
         """In the order in which an answer goes through them."""

@@ -59,7 +59,7 @@ class Overview:
         ]
 
     async def page(self, request: Request) -> Response:
-        """The page; with `?part=models` only what its script replaces, nothing while it is as `seen`."""
+        """The page; nothing while it is as `seen`."""
         if is_json(request):
             return json(await self._core.report(), headers={"Cache-Control": "no-store"})
         query = request.query_params
@@ -69,8 +69,7 @@ class Overview:
         problem = self._core.bus.away or live.problem
         parts = (report["sequence"], len(live.raised), len(raised), report["complete"], problem)
         state = digest(*map(str, parts))[:16]
-        part = query.get("part") == "models"
-        if part and query.get("seen") == state:
+        if query.get("seen") == state:
             return Response(status_code=204)
         rows = await self._rows(report["models"], raised)
         everything = query.get("all") == "1"
@@ -86,7 +85,7 @@ class Overview:
             since = int(live.position - 1e6 * RECENT_SECONDS)
         return self._pages.render(
             request,
-            "overview_models.html" if part else "overview.html",
+            "overview.html",
             state=state,
             complete=report["complete"],
             folded=report["folded"],

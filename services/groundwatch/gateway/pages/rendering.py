@@ -9,7 +9,7 @@ import hashlib
 import unicodedata
 from collections.abc import Awaitable, Callable, Sequence
 from importlib import resources
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -21,7 +21,7 @@ from starlette.responses import RedirectResponse, Response
 
 from groundwatch.errors import GroundwatchError
 from groundwatch.events import DEFAULT_TENANT, LIVE
-from groundwatch.gateway.auth import ANYBODY, Caller, Need
+from groundwatch.gateway.auth import ANYBODY, VIEW, Caller, Need
 from groundwatch.gateway.http.requests import Route, known_caller
 from groundwatch.gateway.refusals import Refused, refusal_of
 from groundwatch.runtime.delivery.streams import FAULTS
@@ -37,6 +37,7 @@ MOST = 100_000
 
 NONE = "–"
 THIN = "\u202f"
+FORMS = {"moment": "%-d %b %Y, %H:%M", "clock": "%H:%M:%S"}
 
 
 def percent(share: float | None, digits: int = 1) -> str:
@@ -81,13 +82,17 @@ def limits(interval: Interval | None, digits: int = 2) -> str:
     return f"{interval.low:.{digits}f} to {interval.high:.{digits}f}".replace("-", "−")
 
 
-def moment(seconds: float | None, form: str = "%-d %b %Y, %H:%M") -> Markup | str:
-    """A moment in UTC, as `<time>`."""
+def moment(seconds: float | None, form: str = "moment") -> Markup | str:
+    """A moment as `<time>`, which `times.js` puts into its reader's zone."""
     if not seconds:
         return NONE
     when = moment_of(seconds)
-    exact = when.strftime("%Y-%m-%dT%H:%M:%SZ")
-    return Markup('<time datetime="{}" title="{}">{} UTC</time>').format(exact, exact, when.strftime(form))
+    return Markup('<time datetime="{}" title="{} UTC" data-form="{}">{} UTC</time>').format(
+        when.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        when.strftime("%-d %b %Y, %H:%M:%S"),
+        form,
+        when.strftime(FORMS[form]),
+    )
 
 
 def stamp(seconds: float) -> str:
@@ -96,8 +101,8 @@ def stamp(seconds: float) -> str:
 
 
 def clock(seconds: float | None) -> Markup | str:
-    """The time of day in UTC; its `<time>` has the day too."""
-    return moment(seconds, "%H:%M:%S")
+    """The time of day; its `<time>` has the day too."""
+    return moment(seconds, "clock")
 
 
 def duration(seconds: float | None) -> str:
@@ -271,11 +276,19 @@ class StaticFiles:
         return Response(data, 200, headers, media_type)
 
 
+class Standing(NamedTuple):
+    """What every page tells: how many models are under alarm, and why nothing new can be read now."""
+
+    alarms: int = 0
+    problem: str = ""
+
+
 class Pages:
     """The templates of all pages. `render` makes an answer of one of them, `route` serves it."""
 
-    def __init__(self) -> None:
+    def __init__(self, standing: Callable[[], Standing]) -> None:
         self.static = StaticFiles()
+        self._standing = standing
         self._needs: dict[str, Need] = {}
         self._environment = environment = Environment(
             loader=PackageLoader("groundwatch.gateway.pages", "templates"),
@@ -298,10 +311,14 @@ class Pages:
         template = self._environment.get_template(name)
         caller = known_caller(request)
         values.setdefault("here", "/" + request.url.path.split("/")[1])
+        standing = self._standing() if caller is not None else Standing()
+        if caller is not None and caller.only is not None:
+            standing = standing._replace(alarms=0)  # They are of all tenants.
         html = template.render(
             caller=caller,
             in_session=request.state.in_session,
             navigation=self.navigation_of(caller),
+            standing=standing,
             **values,
         )
         return Response(html.encode("utf-8", "replace"), status, HEADERS, "text/html; charset=utf-8")
@@ -331,8 +348,9 @@ class Pages:
         return [self.route(path, handler, page, methods), Route(f"/v1{path}", handler, need, methods)]
 
     def routes(self) -> list[Route]:
-        """Of the files that pages load."""
+        """Of the files that pages load, and of what those ask that do not change by themselves."""
         return [
+            self.route("/pulse", self._pulse, VIEW),
             Route("/static/{name}", self._static, ANYBODY),
             Route("/static/{version}/{name}", self._static, ANYBODY),
             Route("/favicon.ico", self._icon, ANYBODY),
@@ -344,6 +362,9 @@ class Pages:
         if reply is None:
             raise HTTPException(404)
         return reply
+
+    async def _pulse(self, request: Request) -> Response:
+        return self.render(request, "pulse.html")
 
     async def _icon(self, request: Request) -> Response:
         return RedirectResponse(self.static.address("icon.svg"), 302)

@@ -72,10 +72,9 @@ class RunRoutes:
             return json({"runs": [caller.shown(run) for run in runs]})
         runs, problem = await self._runs()
         names = dict.fromkeys([LIVE, *(run.run for run in runs)])
-        part = request.query_params.get("part") == "runs"
         return self._pages.render(
             request,
-            "runs_table.html" if part else "runs.html",
+            "runs.html",
             runs=runs[:LISTED],
             total=len(runs),
             names=list(names),
@@ -106,8 +105,7 @@ class RunRoutes:
         run = await self._found(request)
         if is_json(request):
             return json(run)
-        part = request.query_params.get("part") == "runs"
-        return self._pages.render(request, "run_state.html" if part else "run.html", run=run, may=MAY)
+        return self._pages.render(request, "run.html", run=run, may=MAY)
 
     async def change(self, request: Request) -> Response:
         run, action = await self._found(request), request.path_params["action"]

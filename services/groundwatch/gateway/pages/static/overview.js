@@ -1,5 +1,6 @@
-"use strict";
 /* Shows wrong sentences as they are judged; the numbers are kept fresh by fresh.js. */
+import { inReadersZone } from "./times.js";
+
 const AGAIN_MS = 2500, SHOWN = 8, KEPT = 40;
 const latest = document.getElementById("latest"), list = document.getElementById("sentences");
 const pause = document.getElementById("pause"), missed = document.getElementById("missed");
@@ -25,11 +26,12 @@ function sentence(outcome) {
     make("a", { class: "sentence", href: address }, make("bdi", {}, cut(unit ? unit.text.trim() : wrong[0].text, 240))),
     make("ul", { class: "facts" }, ...facts),
     make("p", { class: "note" }, make("bdi", {}, cut(outcome.model, 60)), " · ", outcome.protocol, " · ",
-      make("time", { datetime: when.toISOString() }, when.toISOString().slice(11, 19) + " UTC")));
+      make("time", { datetime: when.toISOString(), title: when.toISOString().slice(0, 19) + "Z", "data-form": "clock" })));
 }
 function draw() {
   if (paused || document.hidden || !waiting.length) return;
   const made = waiting.splice(0).slice(-SHOWN).reverse().map(sentence);
+  made.forEach(inReadersZone);
   latest.hidden = false;
   list.prepend(...made);
   /* Who has the focus on one keeps it. */

@@ -1,0 +1,10 @@
+/* Times stand in the page in UTC. Here they are told in the reader's own zone, with UTC on hover. */
+const DAY = { day: "numeric", month: "short", year: "numeric" }, MINUTE = { hour: "2-digit", minute: "2-digit" };
+const FORMS = { moment: { ...DAY, ...MINUTE }, clock: { ...MINUTE, second: "2-digit" } };
+
+export function inReadersZone(root) {
+  for (const time of root.querySelectorAll("time[data-form]")) {
+    const options = { ...FORMS[time.dataset.form], hourCycle: "h23" };
+    time.textContent = new Date(time.dateTime).toLocaleString("en-GB", options);
+  }
+}
