@@ -447,6 +447,9 @@ class AlarmRaised(Event, frozen=True, kw_only=True):
     the alarm were recorded; `since_response` and `raised_response` are their numbers, from 1, among the
     model's scored responses. `before` and `after` are rates of facts that do not hold; `base` is the mean
     share that counts as good, `learnt` or set. At most one alarm in `responses` good responses is false.
+
+    The same event tells that it is over: `recovered_at` and `recovered_response` are then time and number of
+    the response that showed the rate to be back at the base.
     """
 
     model: str
@@ -465,6 +468,8 @@ class AlarmRaised(Event, frozen=True, kw_only=True):
     run: str = LIVE
     fingerprint: str = ""
     responses: int = 0
+    recovered_at: float | None = None
+    recovered_response: int | None = None
 
     @property
     def key(self) -> str:

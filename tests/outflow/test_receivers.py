@@ -66,18 +66,24 @@ async def test_an_alarm_as_a_signed_cloud_event(http_target: HttpTarget, tmp_pat
         }.items()
     )
     assert told["data"]["after"] == 0.4
-    # Told again, it is the same event.
+    # Told again, it is the same event; its end is another.
     assert http_target.headers[1]["webhook-id"] == headers["webhook-id"] == told["id"]
+    over = cloud_event(alarm("r-1", recovered_at=1_700_000_060.0))
+    assert (over["type"], over["time"]) == ("groundwatch.alarm.recovered", "2023-11-14T22:14:20Z")
+    assert over["id"] != told["id"] and over["subject"] == told["subject"]
 
 
 async def test_an_alarm_in_a_channel_of_slack(http_target: HttpTarget) -> None:
     settings = ReceiverSettings(**QUICK, kind="slack", url=http_target.url)
     receiver = make_receiver("it", settings, Metrics())
-    assert await receiver.deliver([alarm("r-1", model="<!channel>&co")]) == [None]
+    for over in (None, 1_700_000_060.0):
+        assert await receiver.deliver([alarm("r-1", model="<!channel>&co", recovered_at=over)]) == [None]
     await receiver.close()
     told = json.loads(http_target.bodies[0])
     assert set(told) == {"text"} and "&lt;!channel&gt;&amp;co · faithscore: " in told["text"]
     assert "40.0% of color facts not in the image" in told["text"] and "(tenant " in told["text"]
+    over = json.loads(http_target.bodies[1])["text"]
+    assert over.startswith(":white_check_mark: ") and "over since 2023-11-14 22:14:20Z (tenant " in over
 
 
 async def test_no_error_shows_the_address_of_a_channel() -> None:
@@ -95,15 +101,17 @@ async def test_an_alarm_as_an_incident_of_pagerduty(http_target: HttpTarget, mon
     monkeypatch.setenv("PAGER", "an-integration-key\n")
     settings = ReceiverSettings(**QUICK, kind="pagerduty", url=http_target.url, secret_env="PAGER")
     receiver = make_receiver("it", settings, Metrics())
-    for _ in range(2):
-        assert await receiver.deliver([alarm("r-1", model="x" * 2_000)]) == [None]
+    for over in (None, None, 1_700_000_060.0):
+        assert await receiver.deliver([alarm("r-1", model="x" * 2_000, recovered_at=over)]) == [None]
     await receiver.close()
     told = json.loads(http_target.bodies[0])
     assert (told["routing_key"], told["event_action"]) == ("an-integration-key", "trigger")
     assert len(told["payload"]["summary"]) == 1_024 and told["payload"]["severity"] == "warning"
     assert told["payload"]["custom_details"]["after"] == 0.4
-    # Told again, it is the same incident.
-    assert told["dedup_key"] == json.loads(http_target.bodies[1])["dedup_key"]
+    # Told again, it is the same incident, and that is resolved.
+    again, over = (json.loads(body) for body in http_target.bodies[1:])
+    assert (again, over["event_action"]) == (told, "resolve")
+    assert told["dedup_key"] == over["dedup_key"]
     with pytest.raises(ValueError, match="needs secret_env or secret_file"):
         ReceiverSettings(kind="pagerduty", url=http_target.url)
 

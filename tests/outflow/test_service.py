@@ -321,18 +321,20 @@ async def test_an_outcome_that_replaces_a_dead_letters_has_its_id(outflow, bus, 
 async def test_alarms_are_told_to_every_webhook(outflow, bus, http_target) -> None:
     other = HttpTarget()
     async with listening(other):
-        other.answers = [500, 200]
+        other.answers = [500, 200, 200]
         hook = {"kind": "webhook", "secret_env": "HOOK"}
         told = await outflow(
             it={**hook, "url": http_target.url + "/alarms"},
             other={**hook, "url": other.url, "tenants": ["zoo"]},
         )
-        await publish(bus, alarm("a"), alarm("b", tenant="zoo"), outcome("none of theirs"))
+        over = alarm("b", tenant="zoo", recovered_at=1_700_000_060.0)
+        await publish(bus, alarm("a"), alarm("b", tenant="zoo"), over, outcome("none of theirs"))
         await eventually(told.alarms_done, within=30)
         await eventually(lambda: told.done("other", "GW_ALARMS"), within=30)
-    assert [one["data"]["response_id"] for one in http_target.told] == ["a", "b"]
-    assert [one["data"]["response_id"] for one in other.told] == ["b"]
-    assert http_target.paths == ["/alarms", "/alarms"]
+    assert [one["data"]["response_id"] for one in http_target.told] == ["a", "b", "b"]
+    # Whatever has to be tried again, an alarm is told before its end.
+    assert [one["type"].rpartition(".")[2] for one in other.told] == ["raised", "recovered"]
+    assert http_target.paths == ["/alarms"] * 3
 
 
 async def test_a_secret_that_goes_missing_waits_for_the_operator(

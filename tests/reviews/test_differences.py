@@ -159,7 +159,7 @@ def test_what_is_over_counts_no_more_and_the_alarm_before_it_does_not_either() -
     again = at(A[1_000:], 20_001.0, 30_000.0)
     answers = [*GOOD, *WORSE, *again]
     queue = samples(answers, [truth_about(*one) for one in answers[::10]])
-    first = Raised(alarm=ALARM, recovered_at=20_000.0)
+    first = Raised(alarm=msgspec.structs.replace(ALARM, recovered_at=20_000.0))
     second = Raised(alarm=msgspec.structs.replace(ALARM, since=25_000.0))
     found = correct_alarms([queue], [first, second], [first, second])
     assert [one.state for one in found] == ["rose", "not_shown"]

@@ -216,11 +216,7 @@ class LiveFindings(Findings, frozen=True, kw_only=True):
             "answers": len(self.sent),
             "models": models,
             "rollout": self.rollout,
-            "alarms": [
-                msgspec.structs.asdict(one.alarm)
-                | {"recovered_at": one.recovered_at, "recovered_response": one.recovered_response}
-                for one in self.alarms
-            ],
+            "alarms": [one.alarm for one in self.alarms],
             "worst": self.worst(),
             "denial": self.denial(),
             "seconds": {name: round(seconds, 1) for name, seconds in self.seconds.items()},
@@ -236,11 +232,4 @@ async def alarms_of(gateway: str, watched: Watched) -> list[Raised]:
             if seen >= watched.with_facts:
                 break
             await asyncio.sleep(0.1)
-    return [
-        Raised(
-            alarm=msgspec.convert(row, AlarmRaised),
-            recovered_at=row["recovered_at"],
-            recovered_response=row["recovered_response"],
-        )
-        for row in told["alarms"]
-    ]
+    return [Raised(alarm=msgspec.convert(row, AlarmRaised)) for row in told["alarms"]]

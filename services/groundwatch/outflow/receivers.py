@@ -578,20 +578,27 @@ class PhoenixReceiver(Receiver[ResponseScored]):
         return Request(body, {"content-type": "application/json", **key}, "/v1/span_annotations")
 
 
-TYPE = "groundwatch.alarm.raised"
 SOURCE = "/groundwatch/alarms"
 
 
-def cloud_event(alarm: AlarmRaised) -> dict[str, object]:
-    """The alarm as a CloudEvent; its id is the same whenever it is told."""
+def alarm_id(alarm: AlarmRaised) -> str:
+    """The same whenever it is told, and when it is told that it is over."""
     parts = (alarm.run, alarm.protocol, alarm.key, str(alarm.raised_response), alarm.response_id)
+    return digest("alarm", *parts)[:32]
+
+
+def cloud_event(alarm: AlarmRaised) -> dict[str, object]:
+    """The alarm, or its end, as a CloudEvent; its id is the same whenever it is told."""
+    name, at, kind = alarm_id(alarm), alarm.raised_at, "raised"
+    if alarm.recovered_at is not None:
+        name, at, kind = digest("alarm over", name)[:32], alarm.recovered_at, "recovered"
     return {
         "specversion": "1.0",
-        "id": digest("alarm", *parts)[:32],
+        "id": name,
         "source": SOURCE,
-        "type": TYPE,
+        "type": f"groundwatch.alarm.{kind}",
         "subject": f"{alarm.protocol}/{alarm.model}/{alarm.category}",
-        "time": datetime.fromtimestamp(alarm.raised_at, UTC).isoformat().replace("+00:00", "Z"),
+        "time": datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z"),
         "datacontenttype": "application/json",
         "data": alarm,
     }
@@ -605,8 +612,8 @@ def signature(keys: list[bytes], name: str, at: int, body: bytes) -> str:
 
 
 class WebhookReceiver(Receiver[AlarmRaised]):
-    """Each alarm is a CloudEvent 1.0 in structured mode, signed as Standard Webhooks has it: its secret are
-    keys with `whsec_`, one a line."""
+    """Each alarm, and each end of one, is a CloudEvent 1.0 in structured mode, signed as Standard Webhooks
+    has it: its secret are keys with `whsec_`, one a line."""
 
     def _request(self, events: list[AlarmRaised], secret: str) -> Request:
         keys = signing_keys(self.name, secret)
@@ -628,8 +635,8 @@ def _sentence(alarm: AlarmRaised) -> str:
 
 
 class SlackReceiver(Receiver[AlarmRaised]):
-    """Each alarm is a message of a channel; the address of its incoming webhook is all that it wants, and a
-    secret: who knows it can write there."""
+    """Each alarm, and each end of one, is a message of a channel; the address of its incoming webhook is all
+    that it wants, and a secret: who knows it can write there."""
 
     def _shown(self, url: str) -> str:
         return urlsplit(url).netloc.rpartition("@")[2]
@@ -638,13 +645,15 @@ class SlackReceiver(Receiver[AlarmRaised]):
         (alarm,) = events
         # Names are a caller's, and these three begin links and mentions.
         text = html.escape(_sentence(alarm), quote=False)
+        sign = "warning" if alarm.recovered_at is None else "white_check_mark"
         return Request(
-            msgspec.json.encode({"text": f":warning: {text}"}), {"content-type": "application/json"}
+            msgspec.json.encode({"text": f":{sign}: {text}"}), {"content-type": "application/json"}
         )
 
 
 class PagerDutyReceiver(Receiver[AlarmRaised]):
-    """Each alarm triggers an incident by the Events API 2; its secret is the integration's key."""
+    """Each alarm triggers an incident by the Events API 2, and its end resolves that; its secret is the
+    integration's key."""
 
     def _request(self, events: list[AlarmRaised], secret: str) -> Request:
         (alarm,) = events
@@ -658,7 +667,8 @@ class PagerDutyReceiver(Receiver[AlarmRaised]):
             "class": alarm.category,
             "custom_details": alarm,
         }
-        told = {"routing_key": secret.strip(), "event_action": "trigger", "dedup_key": event["id"]}
+        action = "trigger" if alarm.recovered_at is None else "resolve"
+        told = {"routing_key": secret.strip(), "event_action": action, "dedup_key": alarm_id(alarm)}
         return Request(msgspec.json.encode(told | {"payload": payload}), {"content-type": "application/json"})
 
 

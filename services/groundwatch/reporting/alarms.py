@@ -17,11 +17,13 @@ REMEMBERED = 1_000
 
 
 class Raised(msgspec.Struct, kw_only=True):
-    """An alarm and its end, if it has ended: recorded time and number of the response that showed it."""
+    """An alarm as it is known by now: with its end, once it has ended."""
 
     alarm: AlarmRaised
-    recovered_at: float | None = None
-    recovered_response: int | None = None
+
+    @property
+    def recovered_at(self) -> float | None:
+        return self.alarm.recovered_at
 
 
 class Watched(msgspec.Struct):
@@ -105,7 +107,9 @@ class Alarms:
             self._of_model.setdefault((watched.model, watched.protocol), []).append(watched)
         self._names.restore(state.names)
         for one in state.raised:
-            one.alarm = known.get(named(one.alarm), one.alarm)
+            if told := known.get(named(one.alarm)):
+                whose = {"response_id": told.response_id, "tenant": told.tenant}
+                one.alarm = msgspec.structs.replace(one.alarm, **whose)
         self.raised = deque(state.raised, maxlen=REMEMBERED)
         self._open = {key: state.raised[place] for key, place in state.open}
 
@@ -132,16 +136,13 @@ class Alarms:
             self._open[key] = raised
         else:
             raised = self._open.pop(key)
-            raised.recovered_at, raised.recovered_response = turn.at.time, turn.at.number
+            end = {"recovered_at": turn.at.time, "recovered_response": turn.at.number}
+            raised.alarm = msgspec.structs.replace(raised.alarm, **end)
         return raised
 
     def rows(self) -> list[dict[str, Any]]:
         """Every alarm, the oldest first, with `recovered_at` and `recovered_response`: None while raised."""
-        return [
-            msgspec.structs.asdict(one.alarm)
-            | {"recovered_at": one.recovered_at, "recovered_response": one.recovered_response}
-            for one in self.raised
-        ]
+        return [msgspec.structs.asdict(one.alarm) for one in self.raised]
 
     def to_dict(self) -> dict[str, Any]:
         """`alarms` as `rows` has them, the `rule`, and what is `watched` with its base and state.
@@ -181,8 +182,7 @@ def named(alarm: AlarmRaised) -> tuple[str, str, str, float]:
 
 
 def _anonymous(raised: Raised) -> Raised:
-    alarm = msgspec.structs.replace(raised.alarm, response_id="", tenant="")
-    return msgspec.structs.replace(raised, alarm=alarm)
+    return Raised(alarm=msgspec.structs.replace(raised.alarm, response_id="", tenant=""))
 
 
 def tell(raised: Raised) -> str:

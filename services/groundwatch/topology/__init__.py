@@ -351,11 +351,14 @@ def stage_of(subject: str) -> str:
 
 
 def receiver_consumer(receiver: str, kind: Literal["outcome", "alarm"]) -> ConsumerSpec:
-    """The durable consumer of a receiver that settings name; `outflow` makes it: nobody else knows it."""
+    """The durable consumer of a receiver that settings name; `outflow` makes it: nobody else knows it.
+
+    Alarms are few, and told one after the other: nobody is told of an end before its alarm.
+    """
     return ConsumerSpec(
         name=f"{OUTFLOW}-to-{receiver}",
         stream=OUTCOMES if kind == "outcome" else ALARMS,
         filters=(run_subjects(kind, LIVE),),
         description=f"What {receiver} is told of",
-        max_ack_pending=1_000,
+        max_ack_pending=1_000 if kind == "outcome" else 1,
     )

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from groundwatch.events import AlarmRaised
-from groundwatch.gateway.live.alarms import AlarmPublisher
+from groundwatch.gateway.live.alarms import AlarmPublisher, _news
+from groundwatch.reporting.alarms import named
 from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.runtime.settings import AlarmSettings
 from groundwatch.runtime.telemetry.metrics import Metrics
@@ -81,16 +82,54 @@ async def test_an_alarm_is_shown_counted_and_announced_once(gateway_factory, pub
 
 async def test_it_recovers_and_the_same_fault_is_announced_again(gateway_factory, publish, bus, settings):
     gateway = await gateway_factory(alarm=settings)
-    await send(publish, 0, 10, refuted=3, supported=3)
-    await until_announced(bus, 2)
+    await send(publish, 0, 10, refuted=3, supported=3, tenant="zoo")
+    whose = {(*named(one), one.tenant, one.response_id) for one in await until_announced(bus, 2)}
+    # One that starts in between reads all outcomes again.
+    other = await gateway_factory(alarm=settings)
     await send(publish, 10, 300)
     told = await until_alarms(gateway, 2, sequence=310)
     assert all(row["recovered_at"] > 1_700_000_010 for row in told["alarms"])
     assert gateway.count("groundwatch_alarm_raised", **LABELS) == 0
+    over = (await until_announced(bus, 4))[2:]
+    ends = {row["category"]: (row["recovered_at"], row["recovered_response"]) for row in told["alarms"]}
+    assert {one.category: (one.recovered_at, one.recovered_response) for one in over} == ends
+    assert {(*named(one), one.tenant, one.response_id) for one in over} == whose
+    again = await gateway_factory(alarm=settings)
+    assert (await until_alarms(again, 2, sequence=310))["alarms"] == told["alarms"]
     await send(publish, 310, 10, refuted=3, supported=3)
-    assert len(await until_announced(bus, 4)) == 4
+    assert len(await until_announced(bus, 6)) == 6
+    assert sum(one.count("groundwatch_alarms_total", **LABELS) for one in (gateway, other, again)) == 2
     assert gateway.count("groundwatch_alarm_raised", **LABELS) == 1
-    assert gateway.count("groundwatch_alarms_total", **LABELS) == 2
+
+
+FIRST = AlarmRaised(model="m", protocol="faithscore", category="all", base=0.1, after=0.5, tenant="zoo")
+FIRST = msgspec.structs.replace(FIRST, since=100.0, raised_at=110.0, raised_response=11)
+OVER = msgspec.structs.replace(FIRST, recovered_at=200.0, recovered_response=200)
+EARLY = msgspec.structs.replace(OVER, recovered_at=105.0)
+SECOND = msgspec.structs.replace(FIRST, since=300.0, raised_at=310.0, raised_response=311)
+
+
+@pytest.mark.parametrize(
+    ("alarm", "last", "news"),
+    [
+        (FIRST, None, FIRST),
+        (FIRST, FIRST, None),
+        (FIRST, OVER, None),
+        (FIRST, SECOND, None),
+        (SECOND, OVER, SECOND),
+        (OVER, FIRST, OVER),
+        (OVER, OVER, None),
+        (OVER, SECOND, None),
+        # Its alarm has left the stream.
+        (OVER, None, OVER),
+        # Read again by other rules, it was raised earlier: what was announced is over.
+        (msgspec.structs.replace(OVER, since=90.0, raised_at=95.0, raised_response=9), FIRST, OVER),
+        # Responses are recorded in any order: the time of an end can lie before the alarm's.
+        (EARLY, FIRST, EARLY),
+    ],
+)
+def test_what_the_stream_lacks_of_an_alarm_or_its_end(alarm, last, news):
+    assert _news(alarm, last) == news
 
 
 async def test_of_two_gateways_one_announces(gateway_factory, publish, bus, settings):

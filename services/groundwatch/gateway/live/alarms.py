@@ -1,8 +1,8 @@
-"""Alarms of live traffic: shown while they last, and announced once, whoever restarts.
+"""Alarms of live traffic: shown while they last, and announced once, as their ends are, whoever restarts.
 
-An alarm is announced by putting it into the stream `GW_ALARMS`; only then is it logged and counted. All
-alarms of one model and category have one subject there, and the server takes the next one only from a
-gateway that has seen the one before: of several gateways one announces, and one that reads the outcomes
+An alarm, and its end, is announced by putting it into the stream `GW_ALARMS`; only then is it logged and
+counted. All alarms of one model and category have one subject there, and the server takes what follows only
+from a gateway that has seen what is there: of several gateways one announces, and one that reads the outcomes
 again after a restart finds its alarms announced.
 """
 
@@ -10,7 +10,6 @@ import asyncio
 import time
 from collections import deque
 from functools import partial
-from typing import Any
 
 import msgspec
 
@@ -130,14 +129,11 @@ class AlarmPublisher(SupervisedTask):
         for model, protocol in self.alarms.models():
             self._show_model(model, protocol)
 
-    def take(self, event: ResponseScored, *, new: bool) -> None:
-        """Count an outcome; `new` when it was not there before the gateway started."""
+    def take(self, event: ResponseScored) -> None:
+        """Count an outcome."""
         for found in self.alarms.add(event):
-            if found.recovered_at is None:
-                self._waiting.append(found.alarm)
-                self._awake.set()
-            elif new:
-                _log(found.alarm, "alarm.recovered", recovered_at=moment(found.recovered_at))
+            self._waiting.append(found.alarm)
+            self._awake.set()
         self._show(event)
 
     def _show(self, event: ResponseScored) -> None:
@@ -189,28 +185,34 @@ class AlarmPublisher(SupervisedTask):
             self._waiting.popleft()
 
     async def _announce(self, alarm: AlarmRaised) -> None:
-        """Put it into the stream unless it, or a later one of its kind, is there."""
+        """Put it, or its end, into the stream unless it, or what came later of its kind, is there."""
         subject = subject_of("alarm", alarm.run, alarm.protocol, alarm.key)
         while True:
             sequence, last = await self._last(subject)
-            if last is not None and alarm.since <= last.raised_at:
+            if (news := _news(alarm, last)) is None:
                 return
             message = Outgoing(
                 subject=subject,
-                payload=ENCODER.encode(alarm),
-                message_id=(subject, str(sequence), repr(alarm.raised_at)),
+                payload=ENCODER.encode(news),
+                message_id=(subject, str(sequence), repr((news.raised_at, news.recovered_at))),
                 expect=sequence,
             )
             if await self._bus.create(message) is Stored.NEW:
-                self._metrics.alarms.labels(
-                    *self._metrics.alarm_labels(alarm.model, alarm.protocol, alarm.category)
-                ).inc()
-                told = {name: getattr(alarm, name) for name in ("before", "after", "base", "response_id")}
-                responses = alarm.raised_response - alarm.since_response + 1
-                _log(alarm, "alarm.raised", since=moment(alarm.since), responses=responses, **told)
+                self._tell(news)
                 return
             # Another gateway was faster: look at what it has written.
             await asyncio.sleep(0.05)
+
+    def _tell(self, alarm: AlarmRaised) -> None:
+        names = {name: getattr(alarm, name) for name in ("model", "protocol", "category")}
+        logged = names | {"raised_at": moment(alarm.raised_at)}
+        if alarm.recovered_at is not None:
+            logger.info("alarm.recovered", **logged, recovered_at=moment(alarm.recovered_at))
+            return
+        self._metrics.alarms.labels(*self._metrics.alarm_labels(**names)).inc()
+        told = {name: getattr(alarm, name) for name in ("before", "after", "base", "response_id")}
+        responses = alarm.raised_response - alarm.since_response + 1
+        logger.warning("alarm.raised", **logged, since=moment(alarm.since), responses=responses, **told)
 
     async def _last(self, subject: str) -> tuple[int, AlarmRaised | None]:
         read = await last_message(self._bus.js, ALARMS, subject)
@@ -219,7 +221,17 @@ class AlarmPublisher(SupervisedTask):
         return read.sequence, decoded(_DECODER, read)
 
 
-def _log(alarm: AlarmRaised, event: str, **told: Any) -> None:
-    names = {name: getattr(alarm, name) for name in ("model", "protocol", "category")}
-    log = logger.warning if event == "alarm.raised" else logger.info
-    log(event, **names, raised_at=moment(alarm.raised_at), **told)
+def _news(alarm: AlarmRaised, last: AlarmRaised | None) -> AlarmRaised | None:
+    """What the stream, whose last of this kind is given, lacks of an alarm, or of its end.
+
+    The end is told of the alarm that was announced, so that receivers know which: one that reads the outcomes
+    again by other rules can have raised it a little earlier or later.
+    """
+    if last is None:
+        return alarm
+    if alarm.recovered_at is None:
+        return alarm if alarm.since > last.raised_at else None
+    if last.recovered_at is not None or last.raised_at > max(alarm.raised_at, alarm.recovered_at):
+        return None
+    end = {"recovered_at": alarm.recovered_at, "recovered_response": alarm.recovered_response}
+    return msgspec.structs.replace(last, **end)

@@ -200,7 +200,7 @@ GENERATIONS = 4
 """So many snapshots fit into the bucket: those of gateways that write at once, and the one before."""
 
 TOGETHER = 8
-FORMAT = 4
+FORMAT = 5
 """Of what is written: another one is not read."""
 
 LARGEST = 2**31

@@ -504,7 +504,7 @@ class Live:
         if read.sequence > self._counted.get(partition, 0):
             self._counted[partition] = read.sequence
             if event is not None:
-                self._alarms.take(event, new=self._caught_up.is_set())
+                self._alarms.take(event)
                 self._budgets.charge(event, read.sequence, partition)
         if read.sequence > self._shown.get(partition, 0):
             self._show(read, event)

@@ -311,7 +311,7 @@ class AlarmPages:
         return chosen[0], [one for one in newest if one is not chosen[0]]
 
     async def _announced(self, key: str) -> list[Raised]:
-        """Alarms of this kind as they stand in their stream, whose end is not known."""
+        """Alarms of this kind as they stand in their stream."""
         found = []
         with contextlib.suppress(*FAULTS):
             async for alarm in announced_alarms(self._core.bus.js):

@@ -209,7 +209,8 @@ def decoded(decoder: msgspec.json.Decoder[T], read: Read) -> T | None:
 
 
 async def announced_alarms(js: JetStreamContext) -> AsyncGenerator[AlarmRaised]:
-    """Alarms of live traffic, the oldest first; none where there is no such stream."""
+    """Alarms of live traffic, the oldest first, and once more with its end each that is over; none where
+    there is no such stream."""
     with contextlib.suppress(nats.js.errors.NotFoundError):
         async for read in read_stream(js, ALARMS, subjects=[run_subjects("alarm", LIVE)]):
             if (alarm := decoded(_ALARM, read)) is not None:
