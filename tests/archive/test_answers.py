@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from collections import Counter
 from random import Random
 
 import duckdb
@@ -77,6 +78,12 @@ def test_a_search_gives_what_looking_at_each_gives_page_by_page(archive, monkeyp
         assert named([by_name[name] for name in names], query) == named(expected(events, query), query), query
         for name, hit in zip(names, hits, strict=True):
             assert msgspec.structs.replace(hit, stream=0, sequence=0) == listed[name]
+        told, meant = answers.count(query), expected(events, query)
+        assert told.total == len(meant)
+        reasons = Counter((one.outcome.value, one.reason) for one in meant)
+        assert {(outcome, reason): number for outcome, reason, number in told.reasons} == reasons
+        assert told.names["model"] == Counter(one.model for one in meant)
+        assert told.names["category"].keys() <= {claim.category for one in meant for claim in one.claims}
 
 
 def test_an_outcome_is_read_as_it_was(open_archive):

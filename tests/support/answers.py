@@ -82,11 +82,13 @@ def random_query(random: Random) -> AnswerQuery:
     """One that has a few filters, in any order."""
     whole = {
         "words": tuple(word.lower() for word in random.sample(WORDS, k=random.randrange(1, 3))),
-        "model": random.choice(("osprey", "heron", "nobody")),
+        "model": random.choice(("osprey", "Heron", "nobody")),
         "version": random.choice("123"),
         "tenant": random.choice(("tenant-0", "tenant-1")),
-        "protocol": random.choice(("faithscore", "tri-he")),
-        "category": random.choice(CATEGORIES),
+        "protocol": random.choice(("faithscore", "Tri-HE")),
+        "category": random.choice((*CATEGORIES, "Color")),
+        "outcome": random.choice(("scored", "unscored", "declined")),
+        "reason": random.choice(("refused", "Refused", "none")),
         "verdict": random.choice(("refuted", "undecided", "supported")),
         "tag": random.choice(("strategy=direct", "strategy=direct-2", "version=1")),
         "run": random.choice(("live", "again")),
@@ -131,8 +133,14 @@ def named(events: Sequence[ResponseScored], query: AnswerQuery) -> list[tuple[tu
 
 def _means(query: AnswerQuery, event: ResponseScored) -> bool:
     version = event.tags.get("version", event.tags.get("release", ""))
-    names = {name: getattr(event, name) for name in ("model", "tenant", "protocol", "run", "id")}
-    if any(getattr(query, name) not in ("", value) for name, value in (names | {"version": version}).items()):
+    names = {name: getattr(event, name) for name in ("tenant", "run", "id")}
+    forgiving = {name: getattr(event, name) for name in ("model", "protocol", "outcome", "reason")}
+    if any(getattr(query, name) not in ("", value) for name, value in names.items()):
+        return False
+    if any(
+        getattr(query, name).lower() not in ("", value.lower())
+        for name, value in (forgiving | {"version": version}).items()
+    ):
         return False
     texts = [*(unit.text.lower() for unit in event.units), *(claim.text.lower() for claim in event.claims)]
     if not all(any(word in text for text in texts) for word in query.words):
@@ -140,7 +148,7 @@ def _means(query: AnswerQuery, event: ResponseScored) -> bool:
     facts = [
         claim
         for claim in event.claims
-        if query.category in ("", claim.category) and query.verdict in ("", claim.decision)
+        if query.category.lower() in ("", claim.category.lower()) and query.verdict in ("", claim.decision)
     ]
     if (query.category or query.verdict) and not facts:
         return False

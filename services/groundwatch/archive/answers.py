@@ -46,6 +46,7 @@ from groundwatch.reporting.answers import (
     RECORD,
     SENTENCE_LENGTH,
     AnswerQuery,
+    Facets,
     Found,
     Hit,
     HitFact,
@@ -75,6 +76,9 @@ _READ = [
     *("recorded_at", "scored_at", "tags", "reason", "score", "supported", "refuted", "units", "images"),
     "claims",
 ]
+
+COUNTED = ("model", "version", "protocol")
+"""Columns whose values are counted."""
 
 _LISTED = (
     *("id", "tenant", "run", "model", "version", "protocol", "partition", "outcome", "reason", "moment"),
@@ -406,6 +410,48 @@ class AnswerIndex:
                     )
 
     def search(self, query: AnswerQuery, after: Rank | None, most: int) -> Found:
+        with self._matching(query, after) as (duck, where, values, cuts):
+            order = ", ".join(f"{column} DESC" for column in RANKS[query.order])
+            # Columns that are only listed are read of these rows alone.
+            wanted = f"SELECT rowid FROM small.answers {where} ORDER BY {order} LIMIT {most}"
+            rows = duck.execute(
+                f"SELECT {', '.join(_LISTED)} FROM small.answers WHERE rowid IN ({wanted}) ORDER BY {order}",
+                values,
+            ).fetchall()
+        hits, searched_to = [_hit(row) for row in rows], max(cuts, default=None)
+        if query.order == "newest" and searched_to is not None:
+            hits = [hit for hit in hits if hit.recorded_at >= searched_to]
+        return Found(hits, searched_to)
+
+    def count(self, query: AnswerQuery) -> Facets:
+        counts: dict[str, dict[str, int]] = {name: {} for name in COUNTED}
+        reasons: list[tuple[str, str, int]] = []
+        with self._matching(query) as (duck, where, values, _):
+            rows = duck.execute(
+                f"SELECT {', '.join(COUNTED)}, outcome, reason, bit_or(bits), count(*) AS number "
+                f"FROM small.answers {where} "
+                f"GROUP BY GROUPING SETS ({', '.join(f'({name})' for name in COUNTED)}, (outcome, reason)) "
+                "ORDER BY number DESC",
+                values,
+            ).fetchall()
+        bits = 0
+        for *names, outcome, reason, some, number in rows:
+            bits |= some or 0
+            if outcome is not None:
+                reasons.append((outcome, reason or "", number))
+            for name, value in zip(COUNTED, names, strict=True):
+                if value:
+                    counts[name][value] = number
+        pairs = [pair for pair, bit in self._pairs.copy().items() if bits & bit]
+        counts["category"] = dict.fromkeys(sorted({pair.partition(FIELD)[0] for pair in pairs}), 0)
+        return Facets(sum(number for *_, number in reasons), reasons, counts)
+
+    @contextmanager
+    def _matching(
+        self, query: AnswerQuery, after: Rank | None = None
+    ) -> Iterator[tuple[duckdb.DuckDBPyConnection, str, list[Any], list[float]]]:
+        """A transaction, the condition for what is asked with its parameters, and before when there may be
+        more."""
         conditions, values = query.conditions(after)
         if query.category or query.verdict:
             condition, more = self._with_pairs(query)
@@ -433,18 +479,7 @@ class AnswerIndex:
                     f"SELECT (file, place) FROM small.answers WHERE {here})"
                 )
                 values += query.words
-            where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
-            order = ", ".join(f"{column} DESC" for column in RANKS[query.order])
-            # Columns that are only listed are read of these rows alone.
-            wanted = f"SELECT rowid FROM small.answers {where} ORDER BY {order} LIMIT {most}"
-            rows = duck.execute(
-                f"SELECT {', '.join(_LISTED)} FROM small.answers WHERE rowid IN ({wanted}) ORDER BY {order}",
-                values,
-            ).fetchall()
-        hits, searched_to = [_hit(row) for row in rows], max(cuts, default=None)
-        if query.order == "newest" and searched_to is not None:
-            hits = [hit for hit in hits if hit.recorded_at >= searched_to]
-        return Found(hits, searched_to)
+            yield duck, f"WHERE {' AND '.join(conditions)}" if conditions else "", values, cuts
 
     def outcomes(self, hits: Sequence[Hit]) -> list[ResponseScored]:
         if not hits:
@@ -601,11 +636,12 @@ class AnswerIndex:
         bits = 0
         for pair, bit in list(self._pairs.items()):
             category, _, verdict = pair.partition(FIELD)
-            if query.category in ("", category) and query.verdict in ("", verdict):
+            if query.category.lower() in ("", category.lower()) and query.verdict in ("", verdict):
                 bits |= bit
         before = f"{RECORD}{query.category}" if query.category else ""
         behind = f"{query.verdict}{RECORD}" if query.verdict else ""
-        return "((bits & ?) <> 0 OR (bits < 0 AND instr(pairs, ?) > 0))", [bits, f"{before}{FIELD}{behind}"]
+        condition = "((bits & ?) <> 0 OR (bits < 0 AND instr(lower(pairs), lower(?)) > 0))"
+        return condition, [bits, f"{before}{FIELD}{behind}"]
 
     @contextmanager
     def _read_errors(self) -> Iterator[None]:

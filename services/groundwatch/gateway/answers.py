@@ -24,7 +24,7 @@ from groundwatch.events import (
 from groundwatch.gateway.refusals import Refused
 from groundwatch.keys import home_key, response_key
 from groundwatch.protocols.base import Stage
-from groundwatch.reporting.answers import MOST, AnswerQuery, Found, Hit, Rank, write_cursor
+from groundwatch.reporting.answers import MOST, AnswerQuery, Facets, Found, Hit, Rank, TooSlow, write_cursor
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.history import merged
 from groundwatch.runtime.delivery.streams import FAULTS, Batch, Read, position_of
@@ -89,6 +89,8 @@ class Index(Protocol):
         ...
 
     def search(self, query: AnswerQuery, after: Rank | None, most: int) -> Found: ...
+
+    def count(self, query: AnswerQuery) -> Facets: ...
 
     def outcomes(self, hits: Sequence[Hit]) -> list[ResponseScored]:
         """All of those that the archive has still."""
@@ -189,6 +191,13 @@ class AnswerSearch:
             searched_to=None if more and query.order == "newest" else found.searched_to,
             reading=not self.complete,
         )
+
+    async def count(self, query: AnswerQuery) -> Facets | None:
+        """None where it takes too long. Raises `TransientError`."""
+        with contextlib.suppress(TooSlow):
+            index = self.index
+            return await self._work(lambda: index.count(query)) if index is not None else None
+        return None
 
     async def archived_outcomes(self, hits: Sequence[Hit]) -> list[ResponseScored]:
         """Of these, what the archive has."""

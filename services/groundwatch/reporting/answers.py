@@ -20,9 +20,11 @@ from groundwatch.times import read_moment
 
 Order = Literal["newest", "worst", "uncertain"]
 Verdict = Literal["refuted", "undecided", "supported"]
+Outcome = Literal["scored", "unscored", "declined"]
 
 ORDERS: tuple[Order, ...] = get_args(Order)
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 
 MOST = 50
 """Answers of a page."""
@@ -61,6 +63,7 @@ class AnswerQuery(msgspec.Struct, frozen=True, kw_only=True):
 
     `words` are in lower case, each of which must stand somewhere in the answer's sub-sentences or facts.
     `category` and `verdict` together mean a fact of this category with this verdict; `tag` is `name=value`.
+    Case matters in `tenant`, `run`, `id` and `tag` alone.
     """
 
     words: tuple[str, ...] = ()
@@ -70,6 +73,8 @@ class AnswerQuery(msgspec.Struct, frozen=True, kw_only=True):
     protocol: str = ""
     category: str = ""
     verdict: Verdict | Literal[""] = ""
+    outcome: Outcome | Literal[""] = ""
+    reason: str = ""
     tag: str = ""
     run: str = ""
     id: str = ""
@@ -86,9 +91,12 @@ class AnswerQuery(msgspec.Struct, frozen=True, kw_only=True):
             found.append(condition)
             values.extend(parameters)
 
-        for name in ("model", "version", "tenant", "protocol", "run", "id"):
+        for name in ("tenant", "run", "id"):
             if value := getattr(self, name):
                 want(f"{name} = ?", value)
+        for name in ("model", "version", "protocol", "outcome", "reason"):
+            if value := getattr(self, name):
+                want(f"lower({name}) = lower(?)", value)
         if self.tag:
             name, _, value = self.tag.partition("=")
             want("instr(tags, ?) > 0", f"{RECORD}{name}{FIELD}{value}{RECORD}")
@@ -174,6 +182,15 @@ class Found(msgspec.Struct, frozen=True):
     searched_to: float | None = None
 
 
+class Facets(msgspec.Struct, frozen=True):
+    """How many outcomes a search means: in all, by outcome and reason, and by each value of some `names`, the
+    most frequent first. Of categories, which are not counted, the number is 0."""
+
+    total: int
+    reasons: list[tuple[str, str, int]]
+    names: dict[str, dict[str, int]]
+
+
 class WrongFilter(UsageError):
     """A filter, the order or the cursor is wrong: `field`."""
 
@@ -199,15 +216,14 @@ def read_query(values: Mapping[str, str], now: float) -> AnswerQuery:
     words = tuple(dict.fromkeys((one[0] or one[1]).lower() for one in _WORDS.findall(texts.pop("q"))))
     if len(words) > MANY_WORDS:
         raise WrongFilter("q", f"at most {MANY_WORDS} words are looked for")
-    order, verdict = texts.pop("order") or "newest", texts["verdict"]
-    if order not in ORDERS:
-        raise WrongFilter("order", f"write one of {', '.join(ORDERS)}")
-    if verdict and verdict not in VERDICTS:
-        raise WrongFilter("verdict", f"write one of {', '.join(VERDICTS)}")
+    texts["order"] = texts["order"] or "newest"
+    for name, names in (("order", ORDERS), ("verdict", VERDICTS), ("outcome", OUTCOMES)):
+        if texts[name] and texts[name] not in names:
+            raise WrongFilter(name, f"write one of {', '.join(names)}")
     if texts["tag"] and not texts["tag"].partition("=")[0]:
         raise WrongFilter("tag", "write name=value")
     times = {name: _moment(texts.pop(name), name, now) for name in ("since", "until")}
-    return msgspec.convert({**texts, **times, "words": words, "order": order}, AnswerQuery)
+    return msgspec.convert({**texts, **times, "words": words}, AnswerQuery)
 
 
 def _moment(text: str, name: str, now: float) -> float | None:

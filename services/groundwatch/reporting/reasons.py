@@ -1,4 +1,4 @@
-"""What the reason of an outcome without a score means, in a sentence for people."""
+"""What the reason of an outcome without a score means, for people, and what mends it."""
 
 from importlib import resources
 
@@ -13,7 +13,7 @@ REASONS: dict[str, str] = msgspec.toml.decode(
 
 
 def explain(reason: str, *, declined: bool = False) -> str:
-    """The sentence; empty for a reason of another version. `declined`: nobody was to judge the answer."""
+    """In a sentence or two; empty for a reason of another version. `declined`: nobody was to judge it."""
     left_out = LEFT_OUT.get(reason)
     if left_out is None or (reason in REASONS and not declined):
         return REASONS.get(reason, "")

@@ -210,6 +210,30 @@ async def test_what_has_no_score_says_why(filled, bus):
     assert "/answers/kitchen" not in (await filled.http.get("/answers")).text
 
 
+async def test_what_has_no_score_is_found_by_its_reason_with_what_mends_it(browser, filled, publish):
+    """Of the commonest newcomer's answers: an image, no reference, and no judge that looks."""
+    unscored = {"outcome": OutcomeKind.UNSCORED, "score": None, "claims": (), "reason": "no_reference"}
+    for number in range(3):
+        await publish(f"bare-{number}", **unscored)
+    async with asyncio.timeout(30):
+        while len((await filled.http.get("/v1/answers?reason=no_reference")).json()["answers"]) < 3:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    assert (await filled.http.get("/v1/answers?outcome=none")).status_code == 422
+    assert len((await filled.http.get("/v1/answers?outcome=unscored&model=Heron-7B")).json()["answers"]) == 3
+    async with open_page(browser, url(filled, "/answers?outcome=unscored&q=")) as page:
+        assert page.url.endswith("/answers?outcome=unscored")
+        reasons = page.locator(".reasons")
+        await expect(reasons).to_contain_text("why 4 have no score")
+        await expect(reasons).to_contain_text("No judge here looks at images")
+        await reasons.get_by_role("link", name="no reference 3").click()
+        await page.wait_for_url("**/answers?outcome=unscored&reason=no_reference")
+        await expect(page.locator(".result")).to_have_count(3)
+        await page.goto(url(filled, "/"))
+        await page.locator(".unscored").get_by_role("link", name="no reference 3").click()
+        await page.wait_for_url("**/answers?outcome=unscored&reason=no_reference&run=live")
+        assert await serious_faults(page) == [] and not await is_too_wide(page)
+
+
 @pytest.mark.parametrize(
     ("reason", "told"),
     [

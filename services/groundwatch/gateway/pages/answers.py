@@ -3,6 +3,7 @@ stands in the address."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from collections import Counter, defaultdict
@@ -13,7 +14,7 @@ from typing import Any
 import msgspec
 from markupsafe import Markup, escape
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from groundwatch.errors import TransientError
 from groundwatch.events import (
@@ -46,9 +47,10 @@ from groundwatch.protocols.base import Stage
 from groundwatch.protocols.triplets import SceneGraph, blamed, triplet_of
 from groundwatch.reporting.answers import (
     MOST,
-    ORDERS,
+    OUTCOMES,
     VERDICTS,
     AnswerQuery,
+    Facets,
     Hit,
     TooSlow,
     WrongFilter,
@@ -478,6 +480,8 @@ FILTERS = {
     "protocol": "protocol",
     "category": "category",
     "verdict": "verdict",
+    "outcome": "outcome",
+    "reason": "reason",
     "tag": "tag",
     "since": "since",
     "until": "until",
@@ -487,21 +491,11 @@ FILTERS = {
 }
 """Filters as the address has them, and what they are called."""
 
-FIRST = ("q", "model", "verdict", "category")
+FIRST = ("q", "model", "outcome", "verdict", "category")
 """Filters that are shown at once."""
 
 OWN = ("badness", "doubt", "moment", "stream", "sequence")
 """What only this gateway can make something of."""
-
-ORDER_NAMES = {"newest": "Newest", "worst": "Worst", "uncertain": "Least certain"}
-
-
-class Chip(msgspec.Struct, frozen=True):
-    """A filter that is in force, and the address without it."""
-
-    name: str
-    value: str
-    without: str
 
 
 class AnswersRoutes:
@@ -513,18 +507,24 @@ class AnswersRoutes:
         return self._pages.both("/answers", self.list_answers, VIEW)
 
     async def list_answers(self, request: Request) -> Response:
-        caller = caller_of(request)
-        query, found, wrong = AnswerQuery(), AnswerPage(hits=[]), None
+        caller, given = caller_of(request), request.query_params
+        if "" in given.values() and not is_json(request):
+            return RedirectResponse(address("/answers", **given), 303)
+        query, found, facets, wrong = AnswerQuery(), AnswerPage(hits=[]), None, None
         try:
             query = query_of(request, caller)
-            after = read_cursor(request.query_params.get("cursor", ""), query.order)
-            found = await self._core.answers.search(query, after, MOST if is_json(request) else LISTED)
+            after = read_cursor(given.get("cursor", ""), query.order)
+            searching = self._core.answers.search(query, after, MOST if is_json(request) else LISTED)
+            if is_json(request):
+                found = await searching
+            else:
+                found, facets = await asyncio.gather(searching, self._core.answers.count(query))
         except TooSlow as error:
             wrong = Refused("too_slow", str(error))
         except WrongFilter as error:
             wrong = Refused("invalid", str(error), field=error.field)
         if not is_json(request):
-            return self._page(request, caller, query, found, wrong)
+            return self._page(request, caller, query, found, facets, wrong)
         if wrong is not None:
             raise wrong.but()
         page = {
@@ -541,13 +541,12 @@ class AnswersRoutes:
         caller: Caller,
         query: AnswerQuery,
         found: AnswerPage,
+        facets: Facets | None,
         wrong: Refused | None,
     ) -> Response:
         told = {name: request.query_params.get(name, "").strip() for name in FILTERS}
         if caller.only is not None:
             told["tenant"] = ""
-        order = request.query_params.get("order", "")
-        own = dict(told, order=order if order in ORDERS and order != "newest" else "")
         return self._pages.render(
             request,
             "answers.html",
@@ -557,26 +556,15 @@ class AnswersRoutes:
             first=FIRST,
             more=[name for name in FILTERS if name not in FIRST and not (name == "tenant" and caller.only)],
             open_more=any(told[name] for name in FILTERS if name not in FIRST),
-            verdicts=VERDICTS,
-            orders={
-                name: address("/answers", **dict(own, order="" if name == "newest" else name))
-                for name in ORDERS
-            },
-            order_names=ORDER_NAMES,
+            options={"verdict": VERDICTS, "outcome": OUTCOMES},
+            own=dict(told, order="" if query.order == "newest" else query.order),
             order=query.order,
-            chips=[
-                Chip(FILTERS[name], value, address("/answers", **dict(own, **{name: ""})))
-                for name, value in told.items()
-                if value
-            ],
             problem=wrong.message if wrong is not None else "",
             rows=[Row.of(hit, caller) for hit in found.hits],
-            next=address("/answers", **own, cursor=found.cursor) if found.cursor else "",
-            again=address("/answers", **own, cursor=request.query_params.get("cursor", "")),
-            later=bool(request.query_params.get("cursor")),
-            begin=address("/answers", **own),
-            searched_to=found.searched_to,
-            reading=found.reading,
+            cursor=request.query_params.get("cursor", ""),
+            found=found,
+            facets=facets,
+            explain=explain,
         )
 
 

@@ -388,7 +388,7 @@ def answer_address(name: str, tenant: str = "", run: str = "", protocol: str = "
     return address(f"/answers/{quote(name, safe='')}", tenant=tenant, run=run, protocol=protocol)
 
 
-def address(path: str, **query: Any) -> str:
+def address(path: str, /, **query: Any) -> str:
     """The address of a page of ours; what is empty is left out of its query."""
     told = {name: value for name, value in query.items() if value not in ("", None)}
     return f"{path}?{urlencode(told)}" if told else path
