@@ -274,6 +274,25 @@ class Items:
         await self._bucket.remove([_draft_key(queue, key, opinion.reviewer)])
         return stored
 
+    async def reopen(self, queue: str, key: str, reviewer: str) -> None:
+        """Take back what this reviewer said when they completed the item, which is a draft again, theirs to
+        complete: until then it counts nowhere. Raises `UnknownName`."""
+        item = await self.find(queue, key)
+        said = await self._opinions.last(item.run, item.protocol, reviewer, key)
+        if reviewer not in item.done_by or said is None:
+            raise UnknownName(f"'{reviewer}' has not completed item '{key}'", "key")
+        draft = {name: getattr(said, name) for name in ("labels", "facts", "mark", "seconds")}
+        await self._bucket.change(_draft_key(queue, key, reviewer), lambda _: {}, lambda _: draft)
+
+        def change(item: Item) -> Item:
+            held = holding(item, self._clock()) | {reviewer: self._clock() + LEASE_SECONDS}
+            done = tuple(one for one in item.done_by if one != reviewer)
+            return msgspec.structs.replace(item, held_by=held, done_by=done)
+
+        await self._change(queue, key, change)
+        nothing: dict[str, Any] = {"labels": (), "facts": (), "mark": None, "probability": 0.0}
+        await self._opinions.give(msgspec.structs.replace(said, given_at=self._clock(), **nothing))
+
     async def save_draft(self, queue: str, key: str, reviewer: str, draft: dict[str, Any]) -> Item:
         """Keep what a reviewer has so far, and hold the item for longer.
 
@@ -494,9 +513,10 @@ class Queues:
         found = await self._bucket.get(_key(name))
         return _found(name, found.data if found is not None else None)
 
-    async def close(self, name: str) -> QueueSpec:
-        """Draw no more for it, and give nobody another item; what was said counts on."""
-        return await self._change(name, lambda spec: msgspec.structs.replace(spec, closed=True))
+    async def close(self, name: str, closed: bool = True) -> QueueSpec:
+        """Draw no more for it, and give nobody another item; what was said counts on. Or, not `closed`, go on
+        where it was: what was recorded meanwhile is drawn from too."""
+        return await self._change(name, lambda spec: msgspec.structs.replace(spec, closed=closed))
 
     async def set_mean(self, name: str, mean: float) -> QueueSpec:
         """Write down, once, what the uncertainty of answers is held against; -1 where none says how sure its

@@ -21,6 +21,7 @@ from groundwatch.gateway.auth import MAY, Tokens
 from groundwatch.gateway.http.requests import Route
 
 ADDRESSES = """
+DELETE  /v1/queues/{name}/items/{key}/opinion   reviewer
 GET     /                               viewer      all tenants
 GET     /answers                        viewer
 GET     /answers/{id:path}              viewer
@@ -67,6 +68,7 @@ POST    /logout                         viewer      shared
 POST    /runs/{name}/{action}           operator    all tenants
 POST    /queues                         operator    shared
 POST    /queues/{name}/close            operator    shared
+POST    /queues/{name}/open             operator    shared
 POST    /v1/cloudevents                 sender
 POST    /v1/images                      sender      shared
 POST    /v1/litellm                     sender
@@ -80,6 +82,7 @@ POST    /v1/queues/{name}/close         operator
 POST    /v1/queues/{name}/items/{key}/opinion   reviewer
 POST    /v1/queues/{name}/items/{key}/release   reviewer
 POST    /v1/queues/{name}/next          reviewer
+POST    /v1/queues/{name}/open          operator
 POST    /v1/responses                   sender
 POST    /v1/runs                        operator
 POST    /v1/runs/{name}/{action}        operator
@@ -157,6 +160,7 @@ MANY = {
     "/v1/queues/{name}",
     "/v1/queues/{name}/close",
     "/v1/queues/{name}/next",
+    "/v1/queues/{name}/open",
     "/v1/queues/{name}/items/{key}",
     "/v1/queues/{name}/items/{key}/draft",
     "/v1/queues/{name}/items/{key}/opinion",

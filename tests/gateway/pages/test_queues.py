@@ -12,8 +12,11 @@ from tests.support.browser import open_browser
 from tests.support.pages import check_page, open_page
 from tests.support.reviewing import QUEUE, Reviewing
 
+from groundwatch.reporting.corrected import CorrectedRow
+from groundwatch.reviews.corrected import CorrectedRates, write_corrected
 from groundwatch.reviews.queues import Queues, QueueSpec
 from groundwatch.runtime.settings import AlarmSettings
+from groundwatch.statistics.intervals import Interval
 
 
 @pytest.fixture
@@ -39,9 +42,53 @@ async def test_a_queue_is_made_and_closed_without_a_script(browser, reviewing):
         await expect(page.get_by_role("heading", name="doubtful", level=1)).to_be_visible()
         spec = await reviewing.queues.find("doubtful")
         assert (spec.rule, spec.size, spec.reviewers, spec.assigned) == ("uncertain", 50, 2, ("ann", "bob"))
-        await page.get_by_role("button", name="Close").click()
-        await expect(page.get_by_text("closed")).to_be_visible()
-    assert (await reviewing.queues.find("doubtful")).closed
+        assert await page.get_by_role("button", name="Close the queue").is_hidden()
+        await page.get_by_text("Close …").click()
+        await expect(page.get_by_text("nobody gets another item")).to_be_visible()
+        await page.get_by_role("button", name="Close the queue").click()
+        await expect(page.get_by_text("closed", exact=True)).to_be_visible()
+        assert (await reviewing.queues.find("doubtful")).closed
+        await page.goto(reviewing.address("/review/doubtful"))
+        await expect(page.get_by_text("This queue is closed")).to_have_count(1)
+        await page.goto(reviewing.address("/queues/doubtful"))
+        await page.get_by_role("button", name="Open again").click()
+        await expect(page.get_by_text("Close …")).to_be_visible()
+    assert not (await reviewing.queues.find("doubtful")).closed
+
+
+async def test_the_form_of_a_name_is_told(browser, reviewing):
+    async with open_page(browser, reviewing.address("/queues")) as page:
+        name = page.get_by_label("Name", exact=True)
+        await expect(page.get_by_text("no spaces")).to_be_visible()
+        assert "Letters, digits" in (await name.get_attribute("title") or "")
+
+
+async def test_one_opinion_is_no_rate_and_one_item_is_one(reviewing, bus):
+    await reviewing.create()
+    key = await reviewing.add("first")
+    await reviewing.items.hold(QUEUE, key, "ann")
+    few = Interval(value=0.0, low=0.0, high=0.994, n=1)
+    row = CorrectedRow(
+        queue=QUEUE,
+        model="heron-7b",
+        version="*",
+        protocol="faithscore",
+        fingerprint="",
+        category="all",
+        by="people",
+        judged=few,
+        corrected=few,
+        labels_alone=few,
+        opinions=1,
+        for_half=1,
+        reason="fewer than 10 opinions: these alone are told",
+    )
+    assert await write_corrected(bus, CorrectedRates(rows=(row,)))
+    for path, told in ((f"/queues/{QUEUE}", "fewer than 10 opinions"), ("/queues", QUEUE)):
+        page = (await reviewing.gateway.http.get(path)).text
+        assert told in page and "<b>0.0" not in page
+    page = (await reviewing.gateway.http.get(f"/queues/{QUEUE}")).text
+    assert "1 item is worked at now" in page and "opinion more" in page
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,9 @@ async def test_an_item_is_reviewed_by_keys(browser, two):
     await expect(ann.left).to_have_text("all decided")
     await ann.press("4", "Control+Enter")
     await ann.sees("A cat sits on a chair.")
-    await expect(ann.message).to_have_text("Completed. You and the judge agree on 2 of 3 facts.")
+    await expect(ann.message).to_have_text(
+        "Completed. You and the judge agree on 2 of 3 facts; u takes it back."
+    )
     differing = ann.page.locator("#judged li")
     await expect(differing).to_have_text(["The mat is red. You: undecidable. The judge: true."])
     (opinion,) = await two.opinions()
@@ -116,7 +118,9 @@ async def test_facts_are_added_edited_and_removed_by_keys(browser, two):
     await ann.write("The dog lies on a mat, 1 of 2.")
     await ann.press("Enter")
     await ann.is_at("The dog lies on a mat, 1 of 2.")
-    await ann.press("1", "ArrowDown", "1")
+    await ann.press("1")
+    await ann.is_at("It is red.")
+    await ann.press("ArrowUp", "1")
     await ann.write("The mat is square.")
     await ann.press("Tab")
     await ann.write("oth")
@@ -181,15 +185,36 @@ async def test_an_empty_queue_says_so(browser, reviewing):
     await expect(ann.page.get_by_role("heading", name="Nothing is left here for you")).to_be_visible()
 
 
-async def test_a_digit_can_commit_by_itself(browser, two):
+async def test_a_digit_goes_on_by_itself_and_what_was_completed_is_taken_back(browser, two):
     ann = await reviewer_at(browser, two.address())
-    await ann.page.get_by_text("Settings").click()
-    await ann.page.get_by_label("A digit goes on").check()
-    await ann.page.locator('[data-unit="0"] input').first.focus()
     await ann.press("1", "1", "2", "2", "2", "5", "Control+Enter")
     await ann.sees("A cat sits on a chair.")
     (opinion,) = await two.opinions()
     assert opinion.labels == (Label.DESCRIPTIVE, Label.ANALYTICAL, Label.ANALYTICAL)
+    await ann.press("u")
+    await ann.sees(ANSWER)
+    await expect(ann.message).to_contain_text("Taken back")
+    await expect(ann.left).to_have_text("all decided")
+    (opinion,) = await two.opinions()
+    assert (opinion.facts, opinion.probability, opinion.revision) == ((), 0.0, 2)
+    assert (await two.queues.progress(QUEUE)).done == 0
+    await ann.press("Control+Enter")
+    await ann.sees("A cat sits on a chair.")
+    (opinion,) = await two.opinions()
+    assert (len(opinion.facts), opinion.probability, opinion.revision) == (3, 0.25, 3)
+
+
+async def test_where_nobody_logs_in_a_name_is_asked_for_before_the_first_item(browser, two):
+    page = await browser.new_page()
+    await page.goto(two.address())
+    await expect(page.get_by_label("Your name")).to_be_focused()
+    assert (await two.queues.progress(QUEUE)).held == 0
+    await page.keyboard.type("eve")
+    await page.keyboard.press("Enter")
+    await expect(page.locator("#answer")).to_have_text(ANSWER)
+    assert (await two.items.list(QUEUE))[0].held_by.keys() == {"eve"}
+    await page.reload()
+    await expect(page.locator("#answer")).to_have_text(ANSWER)
 
 
 async def test_two_reviewers_never_hold_one_item(browser, reviewing):
@@ -321,6 +346,7 @@ async def test_a_link_of_another_site_takes_no_item(browser, two):
         await page.click("a")
         await expect(page.get_by_role("button", name="Begin")).to_be_visible()
         assert await held() == 0
+        await page.get_by_label("Your name").fill("ann")
         await page.get_by_role("button", name="Begin").click()
         await expect(page.locator("#answer")).to_have_text(ANSWER)
         assert await held() == 1

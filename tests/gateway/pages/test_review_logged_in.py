@@ -71,6 +71,16 @@ async def test_a_viewer_does_not_get_the_page_and_records_nothing(browser, revie
         shown = await page.goto(reviewing.address(path))
         assert shown is not None and shown.status == 200
         await expect(page.locator(f"a[href='/review/{QUEUE}']")).to_have_count(0)
+    await page.goto(reviewing.address("/queues"))
+    await expect(page.get_by_text("New queue")).to_have_count(0)
+    # A form from before the role was taken away: it is told why, and what was written stands there.
+    await page.evaluate(
+        "document.querySelector('main').innerHTML = '<form method=post action=/queues>"
+        "<input name=name value=mine><input name=rule value=random><button>Draw</button></form>'"
+    )
+    await page.get_by_role("button", name="Draw").click()
+    await expect(page.get_by_role("alert")).to_contain_text("role operator")
+    await expect(page.get_by_label("Name", exact=True)).to_have_value("mine")
     headers = {"Content-Type": "application/json"}
     told = await tried(page, f"/v1/queues/{QUEUE}/next", method="POST", headers=headers, body="{}")
     assert told.startswith("403 "), told

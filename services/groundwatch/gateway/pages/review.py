@@ -27,7 +27,7 @@ from groundwatch.gateway.http.requests import (
     some_of,
 )
 from groundwatch.gateway.pages.rendering import Pages
-from groundwatch.gateway.refusals import Refused, bounded
+from groundwatch.gateway.refusals import Refused, bounded, refusal_of
 from groundwatch.protocols import registry
 from groundwatch.reporting.corrected import EVERY_VERSION, CorrectedRow
 from groundwatch.reviews.agreement import Agreement, read_agreement
@@ -101,14 +101,18 @@ class ReviewRoutes:
         both, queue, item = self._pages.both, "/v1/queues/{name}", "/v1/queues/{name}/items/{key}"
         return [
             *both("/queues", self.list_queues, VIEW),
-            *both("/queues", self.create, OPERATE, ["POST"]),
+            # Who may not has their words back, beside why.
+            self._pages.route("/queues", self.create, VIEW, ["POST"]),
+            Route("/v1/queues", self.create, OPERATE, methods=["POST"]),
             *both("/queues/{name}", self.show, VIEW),
             *both("/queues/{name}/close", self.close, OPERATE, ["POST"]),
+            *both("/queues/{name}/open", self.close, OPERATE, ["POST"]),
             self._pages.route("/review/{name}", self.review, REVIEW_PAGE),
             Route(f"{queue}/next", self._answered(self.next), REVIEW, methods=["POST"]),
             Route(item, self._answered(self.item), REVIEW),
             Route(f"{item}/draft", self._answered(self.draft), REVIEW, methods=["PUT"]),
             Route(f"{item}/opinion", self._answered(self.opinion), REVIEW, methods=["POST"]),
+            Route(f"{item}/opinion", self._answered(self.undo), REVIEW, methods=["DELETE"]),
             Route(f"{item}/release", self._answered(self.release), REVIEW, methods=["POST"]),
             Route("/v1/agreement", self._answered(self.agreement), AGREEMENT),
             Route("/v1/opinions", self._answered(self.export), VIEW),
@@ -185,6 +189,14 @@ class ReviewRoutes:
             ),
         )
         return json({"stored": stored is Stored.NEW, **_compared(said.facts, outcome)})
+
+    async def undo(self, request: Request) -> Response:
+        """Take it back: the item is the reviewer's again, with what they said as its draft."""
+        said = await json_of(request, _Next)
+        spec, reviewer = await self._reviewed(request, said.reviewer)
+        item = await self._found(request, spec)
+        await self._items.reopen(spec.name, item.key, reviewer)
+        return Response(status_code=204)
 
     async def agreement(self, request: Request) -> Response:
         """How far judges agree with people, and people with each other, of all tenants."""
@@ -324,9 +336,12 @@ class ReviewRoutes:
             return json(await self._described(spec, caller), 201)
         written = await form_of(request)
         try:
+            caller.check(OPERATE)
             spec = await self._create(_spec(written), caller)
-        except (UsageError, InputError) as error:
-            return await self._list(request, written, str(error))
+        except (UsageError, InputError, Refused) as error:
+            if isinstance(error, Refused) and "text/html" not in request.headers.get("accept", ""):
+                raise
+            return await self._list(request, written, str(error), refusal_of(error).status.http)
         return _to(spec.name)
 
     async def _create(self, spec: QueueSpec, caller: Caller) -> QueueSpec:
@@ -340,7 +355,7 @@ class ReviewRoutes:
         spec, caller = await self._queue(request), caller_of(request)
         if caller.only not in (None, spec.tenant):
             raise Refused("other_tenant", "this queue is about all tenants")
-        spec = await self._queues.close(spec.name)
+        spec = await self._queues.close(spec.name, not request.url.path.endswith("/open"))
         return json(await self._described(spec, caller)) if is_json(request) else _to(spec.name)
 
     async def _seen(self, caller: Caller) -> Sequence[QueueSpec]:
@@ -357,7 +372,9 @@ class ReviewRoutes:
             told |= {"frame": frame.size, "complete": frame.complete}
         return told
 
-    async def _list(self, request: Request, written: Mapping[str, str], wrong: str = "") -> Response:
+    async def _list(
+        self, request: Request, written: Mapping[str, str], wrong: str = "", status: int = 200
+    ) -> Response:
         caller = caller_of(request)
         specs = await self._seen(caller)
         progress = await asyncio.gather(
@@ -367,7 +384,7 @@ class ReviewRoutes:
         return self._pages.render(
             request,
             "queues.html",
-            status=422 if wrong else 200,
+            status=status,
             queues=list(zip(specs, progress, strict=True)),
             corrected={spec.name: _headlines(rows, spec.name) for spec in specs},
             protocols=registry.names(),
@@ -420,6 +437,7 @@ class ReviewRoutes:
             "review.html",
             here="/queues",
             queue=spec.name,
+            closed=spec.closed,
             categories=[*sorted(categories), "other"],
             # A link of another site takes no item: the reviewer does, by a button.
             asks=request.headers.get("sec-fetch-site", "none") in ("cross-site", "same-site"),

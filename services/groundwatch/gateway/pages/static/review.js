@@ -19,6 +19,10 @@ const base = `/v1/queues/${encodeURIComponent(queue)}`;
 let item = null;
 let busy = false;
 let visited = [];
+/* The item that was completed last, and when a digit last went on by itself: an Enter right behind it is habit. */
+let completed = "";
+let wentOn = -Infinity;
+const HABIT_MS = 600;
 
 const requests = new Requests(trouble => {
   page.classList.toggle("trouble", trouble);
@@ -29,7 +33,7 @@ function tell(id, text) {
   if ($(id).textContent !== text) $(id).textContent = text;
 }
 
-const reviewer = () => login || $("reviewer").value.trim() || "reviewer";
+const reviewer = () => login || $("reviewer").value.trim();
 
 /* ---- one item ---- */
 
@@ -93,10 +97,10 @@ function drawAnswer({ response: { prompt, answer }, units }) {
 /* Only after completing: who knows what the judge says sees what the judge sees. */
 function showJudged({ opinion }, told) {
   const judged = new Map((told?.judged || []).map(verdict => [verdict.claim, verdict.decision]));
-  if (!$("show-judge").checked || !judged.size) return tell("message", "Completed.");
+  if (!$("show-judge").checked || !judged.size) return tell("message", "Completed; u takes it back.");
   const compared = opinion.facts.filter(fact => opinion.counts(fact) && judged.has(fact.claim));
   const differing = compared.filter(fact => judged.get(fact.claim) !== fact.decision);
-  tell("message", `Completed. You and the judge agree on ${compared.length - differing.length} of ${plural(compared.length, "fact")}.`);
+  tell("message", `Completed. You and the judge agree on ${compared.length - differing.length} of ${plural(compared.length, "fact")}; u takes it back.`);
   $("judged").replaceChildren(...differing.map(fact => el("li", null, foreign(fact.text, 300),
     ` You: ${DECISIONS[fact.decision]}. The judge: ${DECISIONS[judged.get(fact.claim)]}.`)));
 }
@@ -174,6 +178,7 @@ async function complete() {
     tell("saved", "saving …");
     const told = await requests.call("POST", `${base}/items/${done.key}/opinion`, () => ({ reviewer: reviewer(), ...done.opinion.body() }));
     done.saver.stop();
+    completed = done.key;
     showJudged(done, told);
   } catch (error) {
     return await refused(error, done.key);
@@ -181,6 +186,23 @@ async function complete() {
     busy = false;
   }
   await open(visited[visited.indexOf(done.key) + 1] || "", done.key);
+}
+
+async function undo() {
+  if (busy || !completed) return;
+  const key = completed;
+  clearMessages();
+  busy = true;
+  completed = "";
+  try {
+    await requests.call("DELETE", `${base}/items/${key}/opinion`, () => ({ reviewer: reviewer() }));
+  } catch (error) {
+    return await refused(error, key);
+  } finally {
+    busy = false;
+  }
+  await open(key);
+  tell("message", "Taken back: it counts nowhere until you complete it again.");
 }
 
 function finish() {
@@ -197,12 +219,13 @@ function finish() {
 function onKey(event) {
   const { key, target } = event;
   if (event.altKey || event.metaKey || event.isComposing || $("help").open) return;
-  if (event.ctrlKey ? key === "Enter" : isHandled(key, target)) event.preventDefault();
+  if (event.ctrlKey ? key === "Enter" : isHandled(event)) event.preventDefault();
   if (event.ctrlKey && key === "Enter") complete();
 }
 
 /* What a key does, apart from what it does in every form. */
-function isHandled(key, target) {
+function isHandled({ key, target, timeStamp }) {
+  if (key === "u" && !target.matches("input[type=text], select")) return void undo() || true;
   if (!item) return false;
   const { form } = item;
   const writing = target.matches("input[type=text]");
@@ -210,16 +233,20 @@ function isHandled(key, target) {
     if (form.editing) form.cancel();
     else clearMessages();
     item.viewer.fit();
-  } else if (target.matches("#reviewer, select") || target.closest(".view")) return false;
+  } else if (target.matches("select") || target.closest(".view")) return false;
   else if (key === "ArrowUp" || key === "ArrowDown") form.move(key === "ArrowUp" ? -1 : 1);
   else if (key === "Enter" && writing) form.commit();
   else if (writing) return false;
   else if (key === "ArrowLeft" || key === "ArrowRight") step(key === "ArrowLeft" ? -1 : 1);
   else if (key === "?") $("help").showModal();
   else if (key === "z") item.viewer.zoom();
+  else if (key === "Enter" && timeStamp - wentOn < HABIT_MS) wentOn = -Infinity;
   else if (key === "Enter" && target.matches("input")) goOn();
   else if (/^[1-9]$/.test(key)) {
-    if (form.choose(key) && $("digit-commits").checked) goOn();
+    if (form.choose(key) && $("digit-commits").checked) {
+      wentOn = timeStamp;
+      goOn();
+    }
   } else return false;
   return true;
 }
@@ -250,12 +277,10 @@ function start() {
   keepSetting("digit-commits");
   if (!login) {
     $("reviewer").value = asked.get("reviewer") || localStorage.getItem("groundwatch.reviewer") || "";
-    localStorage.setItem("groundwatch.reviewer", reviewer());
-    $("reviewer").addEventListener("change", () => {
-      localStorage.setItem("groundwatch.reviewer", reviewer());
-      visited = [];
-      item = null;
-      open("");
+    $("rename").addEventListener("click", async () => {
+      await item?.saver.flush();
+      localStorage.removeItem("groundwatch.reviewer");
+      location.assign(location.pathname);
     });
   }
   document.addEventListener("keydown", onKey);
@@ -274,10 +299,19 @@ function start() {
   $("previous").addEventListener("click", () => step(-1));
   $("next").addEventListener("click", () => step(1));
   $("show-help").addEventListener("click", () => $("help").showModal());
-  const begin = () => open(asked.get("item") || "");
-  if (!("asks" in page.dataset)) return begin();
+  const begin = event => {
+    event?.preventDefault();
+    $("begin").hidden = true;
+    if (!login) {
+      localStorage.setItem("groundwatch.reviewer", reviewer());
+      tell("who", reviewer());
+    }
+    open(asked.get("item") || "");
+  };
+  if (reviewer() && !("asks" in page.dataset)) return begin();
   $("begin").hidden = false;
-  $("begin").querySelector("button").addEventListener("click", () => { $("begin").hidden = true; begin(); });
+  $("begin").addEventListener("submit", begin);
+  $("begin").querySelector("input, button").focus();
 }
 
 start();
