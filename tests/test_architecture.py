@@ -10,7 +10,10 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+import nats.js.errors
+
 import groundwatch
+from groundwatch.errors import words
 from groundwatch.protocols import registry
 from tests.support.command_tree import leaves
 
@@ -75,6 +78,17 @@ def test_nobody_knows_a_protocol_by_its_name():
             found[folder if folder in BY_NAME else name] = sorted(known)
     assert {name: known for name, known in found.items() if name not in BY_NAME} == {}
     assert BY_NAME.keys() == found.keys(), "these know none any more"
+
+
+def test_errors_are_told_in_words():
+    """What `/readyz`, pages and lines of the command line say of an error; a log has its `repr` beside."""
+    shown = re.compile(r"str\(error\) or repr|\{error!r\}")
+    # The client depends on nothing of ours and tells a developer.
+    named = [path.relative_to(SOURCE).as_posix() for path in FILES if shown.search(path.read_text())]
+    assert [name for name in named if not name.startswith("client/")] == []
+    raised = nats.js.errors.NotFoundError(code=404, err_code=10014, description="consumer not found")
+    assert words(raised) == "consumer not found (NotFoundError)"
+    assert words(TimeoutError()) == "TimeoutError"
 
 
 PRINTING = {"terminal.py", "cli/messages.py", "cli/output.py", "termination.py"}

@@ -217,7 +217,8 @@ class Unacknowledged(Unavailable):
 
 def words(error: BaseException) -> str:
     """What an error says, for a sentence that people read, with its kind where it is none of ours."""
-    said = str(error)
+    # NATS' API errors write all their fields, and have a sentence.
+    said = str(getattr(error, "description", None) or error)
     if isinstance(error, GroundwatchError):
         return said
     return f"{said} ({type(error).__name__})" if said else type(error).__name__

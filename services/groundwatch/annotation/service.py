@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from groundwatch.annotation.drawing import QueueReader, mean_uncertainty
 from groundwatch.annotation.second_opinion import SecondOpinions, keep_queues
-from groundwatch.errors import GroundwatchError
+from groundwatch.errors import GroundwatchError, words
 from groundwatch.reviews.agreement import AgreementReader, agreement_metrics, write_agreement
 from groundwatch.reviews.corrected import (
     CorrectedRates,
@@ -96,8 +96,8 @@ class AnnotationService:
             self._fault = ""
         except (GroundwatchError, *FAULTS) as error:
             if not self._fault:
-                logger.warning("annotation.not_drawn", error=str(error) or repr(error))
-            self._fault = f"queues are not drawn: {str(error) or repr(error)}"
+                logger.warning("annotation.not_drawn", error=words(error))
+            self._fault = f"queues are not drawn: {words(error)}"
 
     async def _draw(self) -> None:
         """Queues of a fixed size."""

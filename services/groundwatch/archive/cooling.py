@@ -17,7 +17,7 @@ from functools import partial
 
 import msgspec
 
-from groundwatch.errors import GroundwatchError
+from groundwatch.errors import GroundwatchError, words
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.direct import delete, next_of_leader
 from groundwatch.runtime.delivery.history import History, first_since
@@ -109,7 +109,7 @@ class Cooling:
             try:
                 await self.cool()
             except (*FAULTS, GroundwatchError) as error:
-                logger.warning("archive.not_cooled", error=str(error) or repr(error))
+                logger.warning("archive.not_cooled", error=words(error))
             await asyncio.sleep(COOL_SECONDS)
 
     async def cool(self) -> Round:

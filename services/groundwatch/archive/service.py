@@ -14,7 +14,7 @@ from groundwatch.archive.cooling import Cooling, Settled
 from groundwatch.archive.images import ImageCooling
 from groundwatch.archive.place import SWITCHED_OFF, local_folder, place
 from groundwatch.archive.writer import Continuity, Memory, Shared, Writer, reason_of
-from groundwatch.errors import SettingsError
+from groundwatch.errors import SettingsError, words
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.streams import FAULTS, Position, Read, position_of
 from groundwatch.runtime.services.tasks import SupervisedTask
@@ -129,7 +129,7 @@ class ArchiveService:
                 cooled = await self._images.cool()
             except Exception as error:
                 self._metrics.archive_failures.labels(reason_of(error)).inc()
-                logger.warning("archive.images_not_cooled", error=str(error) or repr(error))
+                logger.warning("archive.images_not_cooled", error=words(error))
             else:
                 if cooled.removed:
                     logger.info("archive.images_cooled", removed=cooled.removed, kept=cooled.kept)
@@ -151,7 +151,7 @@ class ArchiveService:
                         files = (await asyncio.to_thread(table.snapshot)).files()
                 except Exception as error:
                     self._metrics.archive_failures.labels(reason_of(error)).inc()
-                    logger.warning("archive.not_tidied", table=name, error=str(error) or repr(error))
+                    logger.warning("archive.not_tidied", table=name, error=words(error))
                     continue
                 self._metrics.archive_files.labels(name).set(len(files))
                 self._metrics.archive_bytes.labels(name).set(sum(file.bytes for file in files))

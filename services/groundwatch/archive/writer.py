@@ -284,7 +284,7 @@ class Writer(Generic[R]):
         """Tell why, and wait until it is time for another attempt."""
         reason = reason_of(error)
         self._shared.metrics.archive_failures.labels(reason).inc()
-        told = " ".join((str(error) or repr(error)).split())
+        told = " ".join((words(error)).split())
         url = self._table.url if self._table is not None else shown_address(self._shared.settings.archive.url)
         self.problem = f"cannot write to {url}: {told}"
         logger.error("archive.failed", reason=reason, url=url, stream=self.stream, error=told)

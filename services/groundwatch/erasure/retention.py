@@ -358,4 +358,4 @@ class RetentionService:
                 self._failed = ""
             except PASSING as error:
                 self._failed = f"the last round failed: {words(error)}"
-                logger.error("retention.failed", error=str(error) or repr(error))
+                logger.error("retention.failed", error=words(error))

@@ -18,7 +18,7 @@ from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
 from starlette.requests import Request
 
-from groundwatch.errors import TransientError
+from groundwatch.errors import TransientError, words
 from groundwatch.gateway.auth import LONGEST_NAME, LoginRefused, client_secret, wrong_name
 from groundwatch.runtime.settings.login import OidcSettings, is_secure
 from groundwatch.runtime.telemetry.logs import logger
@@ -69,7 +69,7 @@ class _Provider(StarletteOAuth2App):  # type: ignore[misc]
         try:
             return await super().fetch_access_token(*named, **more)
         except FAULTS as error:
-            raise TransientError(f"the provider's token endpoint does not answer: {error!r}") from error
+            raise TransientError(f"the provider's token endpoint does not answer: {words(error)}") from error
 
     async def fetch_jwk_set(self, force: bool = False) -> Any:
         """Its keys. Those that are none are asked for anew the next time."""
@@ -79,7 +79,7 @@ class _Provider(StarletteOAuth2App):  # type: ignore[misc]
             return found
         except (JoseError, KeyError, TypeError, *FAULTS) as error:
             self.server_metadata.pop("jwks", None)
-            raise TransientError(f"the provider's keys are none: {error!r}") from error
+            raise TransientError(f"the provider's keys are none: {words(error)}") from error
 
 
 class OidcProvider:
@@ -125,7 +125,7 @@ class OidcProvider:
         except OAuthError as error:
             raise _refused(f"the provider did not take its code: {error.error}") from error
         except (TimeoutError, httpx2.HTTPError) as error:
-            raise TransientError(f"the provider's token endpoint does not answer: {error!r}") from error
+            raise TransientError(f"the provider's token endpoint does not answer: {words(error)}") from error
         except (JoseError, ValueError, TypeError) as error:
             raise _refused(
                 f"the provider's id_token does not hold: {error or type(error).__name__}"
@@ -174,7 +174,7 @@ class OidcProvider:
         except msgspec.ValidationError as error:
             raise TransientError(f"the provider describes itself in another way: {error}") from error
         except (TypeError, *FAULTS) as error:
-            raise TransientError(f"the provider does not answer at {url}: {error!r}") from error
+            raise TransientError(f"the provider does not answer at {url}: {words(error)}") from error
         if found.issuer != settings.issuer:
             raise TransientError(
                 f"the provider calls itself '{found.issuer[:200]}', and gateway.login.oidc.issuer says "

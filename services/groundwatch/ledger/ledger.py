@@ -17,7 +17,7 @@ from nats.js import JetStreamContext
 from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client import Counter as Total
 
-from groundwatch.errors import TransientError, UsageError
+from groundwatch.errors import TransientError, UsageError, words
 from groundwatch.events import LIVE
 from groundwatch.ledger.counting import Counting, Ledger, oldest_time, positions, together
 from groundwatch.ledger.reading import STREAM_OF, Reading, ages_of, dated, holes, last_sequences
@@ -370,7 +370,7 @@ async def audit_once(connect: Connect, run_name: str, metrics: AuditMetrics) -> 
     except Exception as error:
         metrics.failed.labels(run_name).inc()
         bug = None if isinstance(error, PASSING) else error
-        logger.error("audit.failed", run=run_name, error=str(error) or repr(error), exc_info=bug)
+        logger.error("audit.failed", run=run_name, error=words(error), exc_info=bug)
         return None
     metrics.show(ledger, time.monotonic() - began)
     return ledger

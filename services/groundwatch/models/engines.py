@@ -14,6 +14,7 @@ from groundwatch.errors import (
     TransientError,
     Unscorable,
     UsageError,
+    words,
 )
 from groundwatch.events import Judge
 from groundwatch.models.embeddings import SentenceEmbedder, embedder
@@ -144,7 +145,9 @@ def own_engine(stage: str, reference: str) -> Any:
     except UsageError as error:
         raise SettingsError(f"setting '{stage}.engine': {error}") from error
     except Exception as error:
-        raise SettingsError(f"setting '{stage}.engine': '{reference}' cannot be made: {error!r}") from error
+        raise SettingsError(
+            f"setting '{stage}.engine': '{reference}' cannot be made: {words(error)}"
+        ) from error
     if missing := [name for name in ("batch", "judge", "close") if not hasattr(made, name)]:
         raise SettingsError(f"setting '{stage}.engine': '{reference}' is no engine: it has no {missing[0]}")
     return made

@@ -138,7 +138,7 @@ class ReplayService:
             self._cannot(run, error)
 
     def _cannot(self, run: Run, error: Exception) -> None:
-        logger.warning("replay.unable", run=run.name, error=str(error) or repr(error), seconds=UNABLE_SECONDS)
+        logger.warning("replay.unable", run=run.name, error=words(error), seconds=UNABLE_SECONDS)
         self._unable[run.nonce] = time.monotonic() + UNABLE_SECONDS
 
     def _progressed(self, run: Run) -> None:

@@ -29,6 +29,7 @@ from groundwatch.errors import (
     SettingsError,
     UsageError,
     told_to_user,
+    words,
 )
 from groundwatch.protocols import registry
 from groundwatch.runtime.delivery.bus import Bus
@@ -158,7 +159,7 @@ async def connected(
             raise (OpenedFolderError(missing, folder) if folder else UsageError(missing)) from error
         except FAULTS as error:
             place = shown_address(settings.nats.url)
-            raise UsageError(f"NATS at {place}: {str(error) or repr(error)}") from error
+            raise UsageError(f"NATS at {place}: {words(error)}") from error
         except OSError as error:
             full = error.errno == errno.ENOSPC and not error.filename and archive.url
             raise UsageError(f"{error}{f': make room at {archive.url}' if full else ''}") from error

@@ -48,6 +48,8 @@ def test_a_named_judge_lies_over_the_settings_in_use(tmp_path):
         ("[judges.a.verification]\nengine = 'llm'", "'judges.a.verification.llm'"),
         ("[judges.a.verification]\nconcurrency = 'x'", "'judges.a.verification.concurrency'"),
         ("[judges.'a b'.verification]\nengine = 'noop'", "'judges'"),
+        ("[judges.a.verificaton]\nengine = 'noop'", "did you mean judges.a.verification?"),
+        ("[judges.a.verification]\nengin = 'noop'", "did you mean judges.a.verification.engine?"),
     ],
 )
 def test_a_wrong_named_judge_is_a_wrong_setting(tmp_path, text, word):

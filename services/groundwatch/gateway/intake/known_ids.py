@@ -5,7 +5,7 @@ import contextlib
 import sys
 import time
 
-from groundwatch.errors import GroundwatchError, TransientError
+from groundwatch.errors import GroundwatchError, TransientError, words
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.history import Cold
 from groundwatch.runtime.delivery.streams import FAULTS, Position, has_gone_back, position_of
@@ -86,8 +86,8 @@ class KnownIds:
                     self._tried.set()
             except (*FAULTS, GroundwatchError) as error:
                 if not self._fault:
-                    logger.warning("gateway.ids_not_known", error=str(error) or repr(error))
-                self._fault = str(error) or repr(error)
+                    logger.warning("gateway.ids_not_known", error=words(error))
+                self._fault = words(error)
                 self._tried.set()
             # Looked at again at once when we were away.
             while time.monotonic() < began + LOOK_SECONDS and self._bus.reconnects == reconnects:  # noqa: ASYNC110

@@ -17,7 +17,7 @@ import msgspec
 import nats.js.errors
 
 from groundwatch import __version__
-from groundwatch.errors import UNDECODED, TransientError, Unavailable
+from groundwatch.errors import UNDECODED, TransientError, Unavailable, words
 from groundwatch.events import LIVE, REPLACEABLE, Drawn, ResponseScored
 from groundwatch.keys import digest
 from groundwatch.protocols import registry
@@ -294,7 +294,7 @@ class Snapshots:
             newer = manifest.counting != self._counting or manifest.sequence < sequence
             return newer and time.time() - manifest.at >= seconds
         except (TransientError, *FAULTS) as error:
-            self.problem = _unwritten(str(error) or repr(error))
+            self.problem = _unwritten(words(error))
         return False
 
     async def write(self, sequence: int, data: bytes) -> bool:
@@ -321,7 +321,7 @@ class Snapshots:
             # 0: another gateway was faster.
             return bool(await self._bucket.put(LIVE, msgspec.json.encode(manifest), revision))
         except (TransientError, *FAULTS) as error:
-            self.problem = _unwritten(str(error) or repr(error))
+            self.problem = _unwritten(words(error))
         return False
 
     async def _held(self) -> list[Position]:

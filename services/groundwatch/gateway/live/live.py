@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from groundwatch.errors import GroundwatchError
+from groundwatch.errors import GroundwatchError, words
 from groundwatch.events import LIVE, ResponseScored
 from groundwatch.gateway.auth import Filter
 from groundwatch.gateway.budgets import Budgets
@@ -320,7 +320,7 @@ class Live:
                         seen[partition] = read.sequence
                     seen[partition] = last
             except (*FAULTS, GroundwatchError) as error:
-                logger.warning("gateway.past_unread", since=since, error=str(error) or repr(error))
+                logger.warning("gateway.past_unread", since=since, error=words(error))
                 yield None
                 await asyncio.sleep(1.0)
 

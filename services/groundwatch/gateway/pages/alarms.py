@@ -8,7 +8,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from groundwatch.errors import GroundwatchError
+from groundwatch.errors import GroundwatchError, words
 from groundwatch.events import AlarmRaised, Decision, OutcomeKind, ResponseScored
 from groundwatch.gateway.auth import Need
 from groundwatch.gateway.core import GatewayCore
@@ -254,7 +254,7 @@ class AlarmPages:
             around = await read_around(self._core.bus, alarm, self._core.metrics.version_of)
             notes = await self._notes.of(alarm)
         except NOT_READ as error:
-            notes, unread = [], str(error) or repr(error)
+            notes, unread = [], words(error)
         rose = next(iter(await self._core.corrections.alarms([found], [found, *others])), None)
         corrected = RateTable(await self._core.live.corrected())
         name = (alarm.model, alarm.protocol, alarm.fingerprint)

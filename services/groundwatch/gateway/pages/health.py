@@ -10,7 +10,7 @@ from prometheus_client.metrics import MetricWrapperBase
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from groundwatch.errors import GroundwatchError, UsageError
+from groundwatch.errors import GroundwatchError, UsageError, words
 from groundwatch.gateway.auth import VIEW, Need
 from groundwatch.gateway.budgets import in_use
 from groundwatch.gateway.core import GatewayCore
@@ -65,7 +65,7 @@ class HealthPage:
             try:
                 return await reading
             except NOT_READ as error:
-                unread[what] = str(error) or repr(error)
+                unread[what] = words(error)
                 return None
 
         letters, ledger, losses, budgets = await asyncio.gather(

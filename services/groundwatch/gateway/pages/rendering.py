@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from groundwatch.errors import GroundwatchError
+from groundwatch.errors import GroundwatchError, words
 from groundwatch.events import DEFAULT_TENANT, LIVE
 from groundwatch.gateway.auth import ANYBODY, VIEW, Caller, Need
 from groundwatch.gateway.http.requests import Route, known_caller
@@ -331,7 +331,7 @@ class Pages:
                 return await handler(request)
             except (GroundwatchError, *FAULTS) as error:
                 is_away = isinstance(error, FAULTS)
-                refused = Refused("unavailable", str(error) or repr(error)) if is_away else refusal_of(error)
+                refused = Refused("unavailable", words(error)) if is_away else refusal_of(error)
                 if isinstance(error, Refused) and refused.status.http in (401, 403):
                     raise
                 if refused.passing:

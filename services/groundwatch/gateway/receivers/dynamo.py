@@ -16,7 +16,7 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 from groundwatch.conversations.conversation import Conversation, Unreadable
 from groundwatch.conversations.openai import read_exchange
-from groundwatch.errors import UNDECODED, GroundwatchError, TransientError, UsageError
+from groundwatch.errors import UNDECODED, GroundwatchError, TransientError, UsageError, words
 from groundwatch.gateway.auth import Caller
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.receivers.nats import Consuming, Later
@@ -86,7 +86,7 @@ class Dynamo(SupervisedTask):
                 assert self._bus is not None
                 await self._bus.until_lost()
             except (GroundwatchError, nats.errors.Error, OSError, TimeoutError) as error:
-                why = str(error) or repr(error)
+                why = words(error)
                 if why != self._away:
                     logger.warning("gateway.dynamo_away", reason=why)
                 self._away = why

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import msgspec
 
 from groundwatch.conversations.conversation import Conversation, Unreadable
-from groundwatch.errors import UNDECODED, InputError, TransientError
+from groundwatch.errors import UNDECODED, InputError, TransientError, words
 from groundwatch.events import ResponseRecorded
 from groundwatch.gateway.auth import Caller
 from groundwatch.gateway.core import GatewayCore
@@ -343,7 +343,7 @@ def _read(family: Family, head: Head, bodies: Mapping[str, bytes]) -> Conversati
         return family.read(head, bodies)
     except Exception as error:
         logger.error("gateway.bug", call=head.id, error=repr(error), exc_info=True)
-        return Unreadable("unreadable", f"its halves cannot be read ({error!r})", head.id)
+        return Unreadable("unreadable", f"its halves cannot be read ({words(error)})", head.id)
 
 
 class Joiner(SupervisedTask):
@@ -445,7 +445,7 @@ class Joiner(SupervisedTask):
         except Exception as error:
             if not reading.expired() and isinstance(error, (TransientError, *FAULTS)):
                 raise
-            why = f"it cannot be recorded ({error!r})"
+            why = f"it cannot be recorded ({words(error)})"
             if not reading.expired():
                 # Else these would keep all others from being joined, for ever.
                 logger.error("gateway.bug", key=call.key, error=repr(error), exc_info=True)

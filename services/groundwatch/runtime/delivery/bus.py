@@ -193,7 +193,7 @@ class Bus:
             await publisher.start()
         except (nats.errors.Error, OSError) as error:
             await self.close()
-            raise UsageError(why_not_connected(self._settings, self._trouble or repr(error))) from error
+            raise UsageError(why_not_connected(self._settings, self._trouble or words(error))) from error
         self._publisher = publisher
 
     @property
@@ -308,7 +308,7 @@ class Bus:
         return found.headers if found is not None else None
 
     async def _on_error(self, error: Exception) -> None:
-        self._trouble = concealed(str(error) or repr(error))
+        self._trouble = concealed(str(error) or type(error).__name__)
         # While connecting, the one line that `connect` raises tells it.
         quiet = self._closing or self._publisher is None
         if not quiet and not self._refusals.add(self._trouble):

@@ -31,7 +31,7 @@ from faststream.nats.subscriber.usecases import BatchPullStreamSubscriber
 from nats.aio.msg import Msg
 from nats.js.api import ConsumerConfig
 
-from groundwatch.errors import GroundwatchError
+from groundwatch.errors import GroundwatchError, words
 from groundwatch.runtime.telemetry.logs import logger
 
 if TYPE_CHECKING:
@@ -248,8 +248,8 @@ class PullSubscriber(BatchPullStreamSubscriber):
 
     async def _failed(self, error: Exception) -> None:
         if not self.problem:
-            logger.warning("consumer.unreachable", consumer=self._consumer, error=str(error) or repr(error))
-        self.problem = str(error) or repr(error)
+            logger.warning("consumer.unreachable", consumer=self._consumer, error=words(error))
+        self.problem = words(error)
         await asyncio.sleep(PAUSE)
 
 

@@ -27,6 +27,7 @@ from groundwatch.errors import (
     InputError,
     TransientError,
     Unavailable,
+    words,
 )
 from groundwatch.events import Event
 from groundwatch.models.asking import ASKED_FOR
@@ -183,7 +184,7 @@ class Stage(Generic[E]):
     async def _answer_bug(self, arrivals: list[Arrived], error: Exception) -> None:
         """Count an attempt of the event that the loop itself broke over, found by trying one by one."""
         if isinstance(error, nats.errors.Error | OSError):
-            await self._hand_back(arrivals, Unavailable(repr(error)))
+            await self._hand_back(arrivals, Unavailable(words(error)))
         elif len(arrivals) > 1:
             for arrived in arrivals:
                 await self._work_at([arrived])

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 import nats.errors
 import nats.js.errors
 
-from groundwatch.errors import EngineBug, GroundwatchError, InputError, TransientError, Unscorable
+from groundwatch.errors import EngineBug, GroundwatchError, InputError, TransientError, Unscorable, words
 from groundwatch.events import REPLACEABLE, Judge, ResponseRecorded, ResponseScored, Usage
 from groundwatch.models.engines import Engine
 from groundwatch.models.settings import ChatSettings
@@ -250,7 +250,7 @@ class StageService:
                 return [one for item in items for one in await self.counted(call, [item], judge)]
             if not isinstance(error, GroundwatchError):
                 logger.error("stage.bug", stage=self.name, error=repr(error), exc_info=True)
-                error = EngineBug(str(error) or repr(error))
+                error = EngineBug(words(error))
             results = [error]
         said = [(_slug(result), getattr(result, "usage", None)) for result in results]
         self.metrics.judgements(self.name, judge, said, time.perf_counter() - began)

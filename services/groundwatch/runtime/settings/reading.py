@@ -165,7 +165,7 @@ def read(path: Path | None, environment: Mapping[str, str]) -> Reading:
             given[dotted(key)] = (_at(texts, key), name)
         except (KeyError, TypeError):
             known = len(key) > 1 and key[0] in Settings.model_fields
-            why = f"'{key[-2]}' is a value, not a section" if known else _no_such(key)
+            why = f"'{key[-2]}' is a value, not a section" if known else f"{NO_SUCH}{_meant(key)}"
             problems.add(dotted(key), why, origin=name)
     merge(values, texts)
 
@@ -196,8 +196,7 @@ def _mended(values: dict[str, Any], problems: Problems, origin: Any) -> Settings
             break
         except ValidationError as error:
             for key, why in explained(error):
-                why = _no_such(key) if why == NO_SUCH else why
-                problems.add(dotted(key), why, origin=origin(key))
+                problems.add(dotted(key), why + (_meant(key) if why == NO_SUCH else ""), origin=origin(key))
                 _remove(values, key, or_above=True)
     judges = {}
     for name, tables in settings.judges.items():
@@ -215,22 +214,22 @@ def _mended(values: dict[str, Any], problems: Problems, origin: Any) -> Settings
     return settings.model_copy(update={"judges": judges})
 
 
-def _no_such(key: Key) -> str:
-    """That there is none, and the only one of this name in its section, since settings have moved before, or
-    the one beside it that is written nearly so."""
+def _meant(key: Key, where: str = "") -> str:
+    """What is meant by a key below `where` that there is not: the only one of this name in its section, since
+    settings have moved before, or the one beside it that is written nearly so; empty without."""
     beside: Any = Settings().model_dump()
     named = [leaf for leaf, _ in _leaves(beside) if (leaf[0], leaf[-1]) == (key[0], key[-1])]
     if len(named) == 1:
-        return f"{NO_SUCH}; {dotted(named[0])} is one"
+        return f"; {where}{dotted(named[0])} is one"
     for depth, part in enumerate(key):
         if not isinstance(beside, dict):
             break
         if part not in beside:
             near = difflib.get_close_matches(str(part), beside, n=1, cutoff=0.75)
             meant = (*key[:depth], *near, *key[depth + 1 :])
-            return f"{NO_SUCH}; did you mean {dotted(meant)}?" if near else NO_SUCH
+            return f"; did you mean {where}{dotted(meant)}?" if near else ""
         beside = beside[part]
-    return NO_SUCH
+    return ""
 
 
 def _leaves(values: Mapping[str, Any], above: Key = ()) -> Iterator[tuple[Key, Any]]:
@@ -344,14 +343,17 @@ def _with_tables(settings: Settings, above: Mapping[str, Any], where: str) -> Se
     values = settings.model_dump(mode="json", include=set(JUDGING))
     merge(values, above)
     if foreign := sorted(set(values) - {*JUDGING}):
-        raise SettingsError(
-            f"setting '{where}{foreign[0]}': is none of the sections that judge: {', '.join(JUDGING)}"
-        )
+        near = difflib.get_close_matches(foreign[0], JUDGING, n=1, cutoff=0.75)
+        meant = f"did you mean {where}{near[0]}?" if near else f"those are {', '.join(JUDGING)}"
+        raise SettingsError(f"setting '{where}{foreign[0]}': is none of the sections that judge; {meant}")
     try:
         return Settings.model_validate({**dict(settings), **values})
     except ValidationError as error:
         raise SettingsError(
-            *(f"setting '{where}{dotted(key)}': {why}" for key, why in explained(error))
+            *(
+                f"setting '{where}{dotted(key)}': {why}{_meant(key, where) if why == NO_SUCH else ''}"
+                for key, why in explained(error)
+            )
         ) from error
 
 
