@@ -53,11 +53,13 @@ async def test_nothing_of_an_erased_tenant_is_taken(gateway, response, bus):
 
 
 async def test_an_erased_image_is_not_stored_again(gateway, response, bus, pictures):
-    data = pictures.encoded("PNG")
+    data = pictures.encoded("PNG", (300, 200))
     sha256 = hashlib.sha256(data).hexdigest()
     assert (await gateway.http.post("/v1/images", content=data, headers=PNG)).status_code == 200
+    assert (await gateway.http.get(f"/v1/images/{sha256}?width=224")).status_code == 200
     await Eraser(bus.js, subject(None, None, sha256), Stores(), wait=0).erase()
     await until_known(gateway, "image", sha256)
+    assert (await gateway.http.get(f"/v1/images/{sha256}?width=224")).status_code == 404
     sent = await gateway.http.post("/v1/images", content=data, headers=PNG)
     assert (sent.status_code, "was erased" in sent.text) == (422, True)
     assert (await gateway.post(response(id="r1", images=[sha256]))).status_code in (410, 422)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import io
 import json
 import time
 
 import httpx
 import pytest
+from PIL import Image
 from tests.test_image_files import scans
 
 from groundwatch.archive.images import ImageCooling, needed_in_work
@@ -229,6 +231,37 @@ async def test_what_is_no_image_address_is_404(gateway):
         reply = await gateway.http.get(f"/v1/images/{name}")
         assert reply.status_code == 404
         assert "error" in reply.json()
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "options", "small"),
+    [
+        ("JPEG", (1600, 1200), {}, (224, 168)),
+        ("JPEG", (1600, 1200), {"exif": "turned"}, (168, 224)),
+        ("PNG", (300, 900), {}, (75, 224)),
+        ("GIF", (500, 250), {}, (224, 112)),
+        ("PNG", (32, 24), {}, None),
+    ],
+)
+async def test_a_list_shows_small_whole_images(gateway, pictures, kind, size, options, small):
+    if options:
+        exif = Image.Exif()
+        exif[0x0112] = 6
+        options = {"exif": exif}
+    data = pictures.encoded(kind, size, **options)
+    sha256 = (await upload(gateway, data, f"image/{kind.lower()}")).json()["sha256"]
+    replies = await asyncio.gather(*(gateway.http.get(f"/v1/images/{sha256}?width=224") for _ in range(3)))
+    reply = replies[0]
+    assert {one.content for one in replies} == {reply.content}
+    assert "immutable" in reply.headers["cache-control"]
+    if small is None:
+        assert reply.content == data
+        return
+    assert reply.headers["content-type"] == "image/webp"
+    assert len(reply.content) < 20_000
+    with Image.open(io.BytesIO(reply.content)) as shown:
+        assert shown.size == small
+    assert (await gateway.http.get(f"/v1/images/{sha256}?width=10000")).status_code == 422
 
 
 async def test_other_media_types_are_415(gateway):

@@ -28,6 +28,7 @@ from groundwatch.gateway.live.gauges import NatsMonitor, StreamGauges
 from groundwatch.gateway.live.live import Live
 from groundwatch.gateway.refusals import Recorded, Refused, bounded
 from groundwatch.gateway.replays import Replays
+from groundwatch.gateway.thumbnails import Thumbnails
 from groundwatch.keys import home_key, response_key
 from groundwatch.reviews.corrected import Corrections
 from groundwatch.runtime.delivery.bus import Bus
@@ -87,7 +88,8 @@ class GatewayCore:
         self.held = Held(self.settings.http.max_receiving)
         self.access = Access(self.settings)
         self.store = ImageStore(bus.js, bus.cold_images)
-        self.erased = Erased(bus.js, on_image=self.store.forget)
+        self.thumbnails = Thumbnails(self.store, self.settings.intake)
+        self.erased = Erased(bus.js, on_image=self._forget_image)
         self.known = KnownIds(bus, metrics)
         self.budgets = Budgets(bus, metrics)
         self.intake = Intake(self.settings, bus, metrics, self.store, self.budgets, self.erased, self.known)
@@ -118,6 +120,10 @@ class GatewayCore:
         self.telling.append(lambda: self.live.notes)
         self.corrections = Corrections(bus, metrics.version_of)
         self.answers = AnswerSearch(bus, answers, self.erased, settings.telemetry.version_tags)
+
+    def _forget_image(self, sha256: str) -> None:
+        self.store.forget(sha256)
+        self.thumbnails.forget(sha256)
 
     def notes(self) -> list[str]:
         """What somebody should know although it is no reason to send nobody here."""

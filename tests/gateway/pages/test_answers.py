@@ -312,6 +312,25 @@ async def test_without_scripts_one_finds_an_answer_and_its_box(browser, filled):
         assert page.url.endswith("#fact-2")
 
 
+async def test_a_list_of_photographs_is_light(filled, publish, pictures):
+    """It was 75 MB: 25 photographs of 3 MB."""
+    sent = await filled.http.post(
+        "/v1/images", content=pictures.encoded("PNG", (900, 700)), headers={"Content-Type": "image/png"}
+    )
+    sha256 = sent.json()["sha256"]
+    await publish("photograph", images=(sha256,))
+    async with asyncio.timeout(30):
+        while f"/v1/images/{sha256}?width=224" not in (await filled.http.get("/answers")).text:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    page = await filled.http.get("/answers")
+    assert page.headers["content-encoding"] == "gzip" and page.num_bytes_downloaded < len(page.content) / 2
+    assert (
+        "content-encoding" not in (await filled.http.get("/answers", headers={"accept-encoding": ""})).headers
+    )
+    for image in set(re.findall(r'src="(/v1/images/[^"]+)"', page.text)):
+        assert len((await filled.http.get(image)).content) < 30_000
+
+
 @pytest.mark.slow
 async def test_hostile_texts_stay_texts(browser, filled):
     for path in ("/answers", f"/answers/{HOSTILE}"):

@@ -47,6 +47,7 @@ from groundwatch.gateway.pages.runs import RunRoutes
 from groundwatch.gateway.receivers.litellm import LiteLlmRoutes
 from groundwatch.gateway.receivers.otlp import OtlpRoutes, Receiver
 from groundwatch.gateway.refusals import Refused, bounded
+from groundwatch.gateway.thumbnails import SIDES
 from groundwatch.records import Limits
 from groundwatch.runtime.security.same_origin import SameOrigin
 from groundwatch.runtime.stores.losses import MAX_REPORT, read_report
@@ -211,11 +212,17 @@ class HttpApi:
         return json(some_of(image, "sha256", "media_type", "width", "height"))
 
     async def get_image(self, request: Request) -> Response:
-        """A stored image. Its name is its content, so it may be kept for ever."""
-        digest = request.path_params["sha256"]
+        """A stored image, or a small picture of it. Its name is its content, so it may be kept for ever."""
+        digest, width = request.path_params["sha256"], request.query_params.get("width", "")
+        if width not in ("", *map(str, SIDES)):
+            raise Refused("invalid", f"write one of {', '.join(map(str, SIDES))}", field="width")
+        named = digest if DIGEST.match(digest) else "none"
         try:
             async with bounded():
-                data, media_type = await self._core.store.load(digest if DIGEST.match(digest) else "none")
+                core = self._core
+                data, media_type = await (
+                    core.thumbnails.load(named, int(width)) if width else core.store.load(named)
+                )
         except LookupError:
             raise Refused("not_found", f"no image '{digest}' is stored") from None
         share_of(request).hold(len(data))

@@ -5,9 +5,10 @@ Every text that others wrote goes through the filter `text` or `cut`: isolated f
 stands around it, with control characters made visible, and no longer than a page can bear.
 """
 
+import gzip
 import hashlib
 import unicodedata
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib import resources
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
@@ -219,6 +220,11 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 
+NOTHING_LOADED = {"Content-Security-Policy": "default-src 'none'"}
+
+LEAST_PACKED = 1_000
+"""Bytes from which on compressing is worth it."""
+
 NAVIGATION = (
     ("/", "Overview"),
     ("/answers", "Answers"),
@@ -262,18 +268,24 @@ class StaticFiles:
         """Raises `KeyError` for a file that there is not: a template names it."""
         return f"/static/{self.version}/{name}" if self._files[name] else ""
 
-    def reply(self, version: str, name: str) -> Response | None:
+    def reply(self, request: Request, version: str, name: str) -> Response | None:
         """The file; under its own digest it is kept for a year. A page of another version gets it too."""
         data = self._files.get(name)
         if data is None:
             return None
         kept = "public, max-age=31536000, immutable" if version == self.version else "no-cache"
         media_type = MEDIA_TYPES.get(name[name.rfind(".") :], "application/octet-stream")
-        headers = {
-            "Cache-Control": kept,
-            "Content-Security-Policy": "default-src 'none'",
-        }
-        return Response(data, 200, headers, media_type)
+        return packed(request, data, 200, {"Cache-Control": kept, **NOTHING_LOADED}, media_type)
+
+
+def packed(
+    request: Request, data: bytes, status: int, headers: Mapping[str, str], media_type: str
+) -> Response:
+    """Compressed for who takes that."""
+    headers = {**headers, "Vary": "Accept-Encoding"}
+    if len(data) >= LEAST_PACKED and "gzip" in request.headers.get("accept-encoding", ""):
+        data, headers["Content-Encoding"] = gzip.compress(data, 4), "gzip"
+    return Response(data, status, headers, media_type)
 
 
 class Standing(NamedTuple):
@@ -321,7 +333,7 @@ class Pages:
             standing=standing,
             **values,
         )
-        return Response(html.encode("utf-8", "replace"), status, HEADERS, "text/html; charset=utf-8")
+        return packed(request, html.encode("utf-8", "replace"), status, HEADERS, "text/html; charset=utf-8")
 
     def route(self, path: str, handler: Handler, need: Need, methods: Sequence[str] = ("GET",)) -> Route:
         """Serves a page; why it cannot be made is told on a page too."""
@@ -358,7 +370,7 @@ class Pages:
 
     async def _static(self, request: Request) -> Response:
         names = request.path_params
-        reply = self.static.reply(names.get("version", ""), names["name"])
+        reply = self.static.reply(request, names.get("version", ""), names["name"])
         if reply is None:
             raise HTTPException(404)
         return reply
