@@ -25,6 +25,7 @@ GroundwatchError
         └── Unacknowledged an event was sent, and nobody knows whether the stream has it
 """
 
+import re
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -216,9 +217,12 @@ class Unacknowledged(Unavailable):
 
 
 def words(error: BaseException) -> str:
-    """What an error says, for a sentence that people read, with its kind where it is none of ours."""
+    """What an error says, for a sentence that people read: its kind too where it is none of ours or of NATS,
+    and its kind in words where it says nothing."""
     # NATS' API errors write all their fields, and have a sentence.
-    said = str(getattr(error, "description", None) or error)
-    if isinstance(error, GroundwatchError):
-        return said
-    return f"{said} ({type(error).__name__})" if said else type(error).__name__
+    said, kind = str(getattr(error, "description", None) or error), type(error).__name__
+    if not said:
+        return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", kind.removesuffix("Error")).lower()
+    if isinstance(error, GroundwatchError) or said.startswith("nats: "):
+        return said.removeprefix("nats: ")
+    return f"{said} ({kind})"

@@ -59,6 +59,7 @@ class Need(msgspec.Struct, frozen=True):
 
 ANYBODY = Need("anybody")
 KNOWN = Need("known")
+KNOWN_PAGE = Need("known", page=True)
 SEND = Need("sender")
 VIEW = Need("viewer")
 REVIEW = Need("reviewer")

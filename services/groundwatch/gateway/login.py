@@ -131,6 +131,10 @@ class LoginRoutes:
         if need is None or not need.page or "text/html" not in request.headers.get("accept", ""):
             return await when_refused(request, error)
         if error.reason != "unauthenticated":
+            own = self._pages.navigation_of(known_caller(request))
+            # The first page shows all tenants: who has one is led to what they may open.
+            if request.url.path == "/" and own:
+                return _to(own[0][0])
             return self._pages.refused(request, error)
         # As it was asked for: a decoded path may lead elsewhere.
         path, query = request.scope["raw_path"].decode("latin-1"), request.url.query

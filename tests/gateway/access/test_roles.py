@@ -38,6 +38,7 @@ GET     /login/oidc/callback            anybody
 GET     /metrics                        viewer      all tenants
 GET     /queues                         viewer      shared
 GET     /queues/{name}                  viewer      shared
+GET     /pulse                          viewer      shared
 GET     /readyz                         anybody
 GET     /runs                           viewer      all tenants
 GET     /runs/{name}                    viewer      all tenants
@@ -257,6 +258,18 @@ async def test_what_is_not_for_a_method_tells_nobody_what_there_is(guarded):
     ):
         assert (await status_of(guarded, "GET", path))[0] == 401, path
         assert (await status_of(guarded, "GET", path, TOKENS["viewer", "*"]))[0] == 404, path
+
+
+async def test_who_opens_what_is_not_theirs_is_led_to_what_is(guarded):
+    headers = {**bearer(TOKENS["viewer", "acme"]), "Accept": "text/html"}
+    first = await guarded.http.get("/", headers=headers)
+    assert (first.status_code, first.headers["location"]) == (303, "/answers")
+    for path, status in (("/alarms", 403), ("/nothing", 404), ("/alarms/x/acknowledge", 405)):
+        page = await guarded.http.get(path, headers=headers)
+        assert page.status_code == status and page.headers["content-type"].startswith("text/html"), path
+        assert '<p><a href="/answers">Answers</a></p>' in page.text and 'href="/"' not in page.text
+    unknown = await guarded.http.get("/nothing", headers={"Accept": "text/html"})
+    assert (unknown.status_code, unknown.headers["location"]) == (303, "/login?next=%2Fnothing")
 
 
 async def test_nothing_of_another_tenant_is_read_or_written(guarded):

@@ -104,7 +104,7 @@ class HttpApi:
         app = _Application(
             routes=self.routes,
             exception_handlers={
-                HTTPException: when_http,
+                HTTPException: self._when_http,
                 Refused: self._login.when_refused,
                 GroundwatchError: when_refused,
             },
@@ -121,6 +121,15 @@ class HttpApi:
             served = access.sessions(served)
         guarded = SameOrigin(served, hosts, setting="gateway.hosts", pages=self.is_page)
         return Guard(guarded)
+
+    async def _when_http(self, request: Request, error: Exception) -> Response:
+        """People are told on a page that there is no other; programs as ever."""
+        assert isinstance(error, HTTPException)
+        path, status = request.url.path, error.status_code
+        asked = request.method == "GET" and "text/html" in request.headers.get("accept", "")
+        if asked and not path.startswith("/v1/") and status in (404, 405):
+            return self._pages.problem(request, status, f"There is no page at {path}.")
+        return await when_http(request, error)
 
     def _routes(self) -> list[Route]:
         return [

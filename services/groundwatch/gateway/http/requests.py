@@ -21,7 +21,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from groundwatch.errors import UNDECODED, InputError, TransientError
-from groundwatch.gateway.auth import KNOWN, Access, Caller, Need
+from groundwatch.gateway.auth import KNOWN, KNOWN_PAGE, Access, Caller, Need
 from groundwatch.gateway.refusals import ANSWER_SECONDS, Refused, one_line, refusal_of
 from groundwatch.runtime.delivery.bus import ENCODER
 from groundwatch.runtime.settings.gateway import HttpSettings
@@ -461,7 +461,7 @@ def known_alone(app: ASGIApp) -> ASGIApp:
     """What answers for addresses at which nothing is: only who is known is told so."""
 
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
-        check_caller(scope, KNOWN)
+        check_caller(scope, KNOWN_PAGE)
         await app(scope, receive, send)
 
     return guarded

@@ -246,6 +246,7 @@ MEDIA_TYPES = {
 TITLES = {
     403: "This is not for you",
     404: "Nothing is here",
+    405: "Nothing is here",
     410: "This answer was erased",
     429: "This cannot be read now",
     503: "This cannot be read now",
@@ -387,9 +388,10 @@ class Pages:
 
     def refused(self, request: Request, refused: Refused) -> Response:
         """A page that says why there is no other."""
-        status, message = refused.status.http, refused.message
-        if refused.passing:
-            message += ". Load this page again in a moment."
+        again = ". Load this page again in a moment." if refused.passing else ""
+        return self.problem(request, refused.status.http, refused.message + again)
+
+    def problem(self, request: Request, status: int, message: str) -> Response:
         title = TITLES.get(status, "This cannot be shown")
         return self.render(request, "problem.html", status=status, title=title, message=message)
 
