@@ -172,6 +172,27 @@ def test_a_batch_finds_as_each_alone(everything, family):
             assert same(list(found), list(alone))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_images_with_different_numbers_of_phrases_share_a_pass(folders, everything, monkeypatch, dtype):
+    which = detector(folders["owlv2"], dtype=dtype)
+    passes, forward = [], which._model.forward
+    monkeypatch.setattr(
+        which._model, "forward", lambda **named: passes.append(len(named["input_ids"])) or forward(**named)
+    )
+    texts = (PHRASES, ("two",), ("a", "left"))
+    requests = [DetectionRequest(image=picture(at), texts=one) for at, one in enumerate(texts)]
+    for found, request in zip(which.detect(requests), requests, strict=True):
+        wanted = detected(everything["owlv2"], request.image, *request.texts)
+        if dtype == "float32":
+            assert same(list(found), wanted)
+            continue
+        assert len(found) == len(wanted)
+        for at in range(len(request.texts)):
+            best, other = (next(one for one in rows if one.text == at) for rows in (found, wanted))
+            assert best.score == pytest.approx(other.score, abs=0.05)
+    assert passes == [3 * len(PHRASES)]
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize(
     ("texts", "reason"),

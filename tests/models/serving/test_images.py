@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 
 import numpy as np
 import pytest
@@ -11,8 +12,15 @@ from PIL import Image
 from tests.support import checkpoints
 from tests.support.checkpoints import picture
 
-from groundwatch.models.serving.failures import CheckpointError, Refused, in_batches
-from groundwatch.models.serving.images import GenerationRequest, Generator, ImageEncoder, TextEncoder, decode
+from groundwatch.models.serving.failures import CheckpointError, Refused, in_batches, in_groups
+from groundwatch.models.serving.images import (
+    GenerationRequest,
+    Generator,
+    ImageEncoder,
+    TextEncoder,
+    decode,
+    dtype_of,
+)
 from groundwatch.models.serving.lvlm import VisionLanguage
 from groundwatch.models.serving.parameters import Parameters, checkpoint_digest, read
 
@@ -52,7 +60,11 @@ def test_a_folder_that_is_none(tmp_path):
 def test_types_of_number(folder):
     half = VisionLanguage(Parameters(model_id=str(folder), dtype="bfloat16"))
     assert half.model.dtype is torch.bfloat16
-    assert VisionLanguage(Parameters(model_id=str(folder))).model.dtype is torch.float32
+    for dtype in ("auto", "half"):
+        assert VisionLanguage(Parameters(model_id=str(folder), dtype=dtype)).model.dtype is torch.float32
+    assert dtype_of(Parameters(model_id="x", dtype="half", device="cuda")) is torch.bfloat16
+    # It would build a plan for each length of a growing answer.
+    assert not torch.backends.cuda.cudnn_sdp_enabled()
 
 
 def test_parameters_come_as_strings():
@@ -96,6 +108,27 @@ def test_a_batch_survives_its_members():
 
     found = in_batches([1, 2, 3, 4, 5], run, size=4)
     assert [one if isinstance(one, int) else str(one) for one in found] == [10, 20, "[not_finite] 3", 40, 50]
+
+
+def test_what_fills_a_batch_runs_while_the_rest_is_prepared():
+    """Two threads: the third item is held back until the first batch has run."""
+    ran = threading.Event()
+
+    def prepare(item: int) -> tuple[str, int]:
+        if item == 3:
+            assert ran.wait(20)
+        if item == 4:
+            raise Refused("not_finite", "4")
+        return "odd" if item % 2 else "even", item
+
+    def run(items):
+        ran.set()
+        return [10 * item for item in items]
+
+    found = in_groups([2, 6, 3, 4, 5, 8], prepare, run, size=2, threads=2)
+    assert [one if isinstance(one, int) else str(one) for one in found] == [
+        *(20, 60, 30, "[not_finite] 4", 50, 80)
+    ]
 
 
 @pytest.mark.parametrize("pooling", ["auto", "cls", "mean", "pooler"])

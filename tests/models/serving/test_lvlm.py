@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from tests.support import checkpoints
@@ -23,6 +25,30 @@ def test_a_batch_answers_as_each_alone(lvlm):
     assert together == [lvlm.answer([question])[0] for question in questions]
     assert all(isinstance(answer, Answer) for answer in together)
     assert [answer.output_tokens for answer in together][:3] == [8, 4, 5]
+
+
+def test_an_answer_takes_the_passes_that_generate_takes(lvlm):
+    model, passes = lvlm.checkpoint.model, []
+    hook = model.register_forward_pre_hook(lambda *_: passes.append(1))
+    questions = [
+        Question(prompt=f"describe {word}", images=(picture(1),), max_tokens=8) for word in ("a", "two")
+    ]
+    lvlm.answer(questions)
+    served = len(passes)
+    given = lvlm.checkpoint.batch([lvlm._prepare(one)[1][1] for one in questions])
+    model.generate(**given, do_sample=False, max_new_tokens=8, pad_token_id=lvlm.checkpoint.pad)
+    hook.remove()
+    assert served == len(passes) - served == 8
+
+
+def test_threads_that_pad_otherwise_do_not_touch_each_other(lvlm):
+    texts, tokenizer = ["a", "there are two"], lvlm.checkpoint.tokenizer
+
+    def lengths(number: int) -> int:
+        return len({len(row) for row in tokenizer(texts, padding=bool(number % 2))["input_ids"]})
+
+    with ThreadPoolExecutor(8) as threads:
+        assert [*threads.map(lengths, range(400))] == [2, 1] * 200
 
 
 def test_sampling_is_decided_by_the_seed_alone(lvlm):

@@ -16,7 +16,7 @@ from PIL import Image
 
 from groundwatch.models.replies import Detection
 from groundwatch.models.serving.failures import CheckpointError, Refused, in_groups
-from groundwatch.models.serving.images import check_first, decode, dtype_of, in_place, loading, source
+from groundwatch.models.serving.images import check_first, decode, dtype_of, in_place, loading, onto, source
 from groundwatch.models.serving.parameters import Parameters
 
 _OWL = ("owlvit", "owlv2")
@@ -93,7 +93,8 @@ class Detector:
 
     def detect(self, requests: Sequence[DetectionRequest]) -> list[tuple[Detection, ...] | Exception]:
         """What each request's image shows, by phrase, the surest box first; an error in the place of it."""
-        return in_groups(requests, self._prepare, self._detect, size=self._parameters.max_rows)
+        limits = self._parameters
+        return in_groups(requests, self._prepare, self._detect, size=limits.max_rows, threads=limits.threads)
 
     def _prepare(self, request: DetectionRequest) -> tuple[Any, _Ready]:
         limits = self._parameters
@@ -113,7 +114,7 @@ class Detector:
         scale = (side / image.width, side / image.height) if side else (1.0, 1.0)
         ready = _Ready(pixels=dict(given), phrases=phrases, scale=scale)
         shapes = tuple(tuple(value.shape) for value in given.values())
-        return object() if self._grounding else (len(phrases), shapes), ready
+        return object() if self._grounding else shapes, ready
 
     def _tokens(self, at: int, text: str) -> list[int]:
         limit = self._limit
@@ -138,17 +139,26 @@ class Detector:
         return [self._told([part], one.scale) for part, one in zip(self._owl(group), group, strict=True)]
 
     def _owl(self, group: Sequence[_Ready]) -> list[_Scored]:
-        """All phrases of all images in one pass, each a text of its own."""
+        """All phrases of all images in one pass, each a text of its own; 0 in front of one says that an image
+        has no phrase there."""
         first, last = self._frame
-        rows = [[first, *ids, last] for one in group for ids in one.phrases]
+        most = max(len(one.phrases) for one in group)
+        rows = [
+            [first, *one.phrases[at], last] if at < len(one.phrases) else [0]
+            for one in group
+            for at in range(most)
+        ]
         longest = max(map(len, rows))
         found = self._asked(
-            {name: torch.cat([one.pixels[name] for one in group]) for name in group[0].pixels},
+            {name: [one.pixels[name] for one in group] for name in group[0].pixels},
             [row + [self._pad] * (longest - len(row)) for row in rows],
             [[1] * len(row) + [0] * (longest - len(row)) for row in rows],
         )
         scores = _chances(found.logits)
-        return [_Scored(boxes=boxes, scores=one) for boxes, one in zip(found.pred_boxes, scores, strict=True)]
+        return [
+            _Scored(boxes=boxes, scores=row[:, : len(one.phrases)])
+            for boxes, row, one in zip(found.pred_boxes, scores, group, strict=True)
+        ]
 
     def _grounded(self, one: _Ready) -> Iterator[_Scored]:
         """As many phrases in one text as it holds; where each stands in it is known by counting."""
@@ -161,18 +171,15 @@ class Detector:
                 spans.append(slice(len(text), len(text) + len(ids)))
                 text += [*ids, self._stop]
             text.append(last)
-            found = self._asked(one.pixels, [text], [[1] * len(text)])
+            pixels = {name: [value] for name, value in one.pixels.items()}
+            found = self._asked(pixels, [text], [[1] * len(text)])
             scores = torch.stack([_chances(found.logits[0, :, span]).mean(-1) for span in spans], -1)
             yield _Scored(boxes=found.pred_boxes[0], scores=scores)
 
-    def _asked(self, pixels: dict[str, Any], ids: list[list[int]], mask: list[list[int]]) -> Any:
+    def _asked(self, pixels: dict[str, list[Any]], ids: list[list[int]], mask: list[list[int]]) -> Any:
         model = self._model
-        onto = {
-            name: value.to(model.device, model.dtype if value.is_floating_point() else None)
-            for name, value in pixels.items()
-        }
         return model(
-            **onto,
+            **{name: onto(model, parts) for name, parts in pixels.items()},
             input_ids=torch.tensor(ids, device=model.device),
             attention_mask=torch.tensor(mask, device=model.device),
         )

@@ -1,12 +1,17 @@
 """How serving fails: by the input, for want of memory, or by the checkpoint; and how a batch survives it."""
 
+import os
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import TypeVar
 
 T = TypeVar("T")
 Q = TypeVar("Q")
 R = TypeVar("R")
+
+THREADS = 8
 
 
 class Refused(ValueError):
@@ -45,24 +50,43 @@ def in_groups(
     run: Callable[[Sequence[Q]], Sequence[R]],
     *,
     size: int,
+    threads: int = 0,
 ) -> list[R | Exception]:
     """`in_batches` of what may share a batch, in the order of `items`.
 
     `prepare` gives an item's group, and what `run` takes; what it raises stands in the place of its result.
+    It is called in `threads` threads, 0 is as many as there are processors and `THREADS` at most, while what
+    fills a batch already runs.
     """
     results: dict[int, R | Exception] = {}
     groups: dict[Hashable, list[tuple[int, Q]]] = defaultdict(list)
-    for number, item in enumerate(items):
+
+    def attempt(item: T) -> tuple[Hashable, Q] | Exception:
         try:
-            key, ready = prepare(item)
+            return prepare(item)
         except Exception as error:
-            results[number] = error
+            return error
+
+    def finish(group: list[tuple[int, Q]]) -> None:
+        found = _halving([ready for _, ready in group], run)
+        results.update(zip((number for number, _ in group), found, strict=True))
+
+    several = _pool(threads).map if len(items) > 1 else map
+    for number, one in enumerate(several(attempt, items)):
+        if isinstance(one, Exception):
+            results[number] = one
             continue
-        groups[key].append((number, ready))
+        groups[one[0]].append((number, one[1]))
+        if len(groups[one[0]]) == size:
+            finish(groups.pop(one[0]))
     for group in groups.values():
-        found = in_batches([ready for _, ready in group], run, size=size)
-        results |= dict(zip((number for number, _ in group), found, strict=True))
+        finish(group)
     return [results[number] for number in range(len(items))]
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads or min(THREADS, os.cpu_count() or 1), "prepare")
 
 
 def _halving(items: Sequence[T], run: Callable[[Sequence[T]], Sequence[R]]) -> list[R | Exception]:

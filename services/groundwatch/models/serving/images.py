@@ -48,17 +48,17 @@ class ImageEncoder:
 
     def encode(self, images: Sequence[bytes]) -> list[Vector | Exception]:
         """One vector for each image, in order; an error in the place of one."""
-        return in_batches(images, self._encode, size=self._parameters.max_rows)
+        limits = self._parameters
+        return in_groups(images, self._prepare, self._encode, size=limits.max_rows, threads=limits.threads)
+
+    def _prepare(self, data: bytes) -> tuple[Any, dict[str, Any]]:
+        given = self._processor(images=decode(data, self._parameters), return_tensors="pt")
+        return tuple((name, tuple(value.shape)) for name, value in given.items()), dict(given)
 
     @torch.inference_mode()
-    def _encode(self, images: Sequence[bytes]) -> list[Vector]:
-        opened = [decode(data, self._parameters) for data in images]
-        asked = self._processor(images=opened, return_tensors="pt")
-        pixels = {
-            name: value.to(self._model.device, self._model.dtype if value.is_floating_point() else None)
-            for name, value in asked.items()
-        }
-        return _finite(self._pooled(pixels).float())
+    def _encode(self, group: Sequence[dict[str, Any]]) -> list[Vector]:
+        model = self._model
+        return _finite(self._pooled({name: onto(model, [one[name] for one in group]) for name in group[0]}))
 
     def _pooled(self, pixels: dict[str, Any]) -> Any:
         pooling = self._parameters.pooling
@@ -100,10 +100,17 @@ class TextEncoder:
         found = self._model.encode(
             list(texts), batch_size=len(texts), convert_to_tensor=True, show_progress_bar=False
         )
-        return _finite(found.float())
+        return _finite(found)
+
+
+def onto(model: Any, parts: Sequence[Any]) -> Any:
+    """Tensors as one, on the model's device, pixels in the model's type of number."""
+    whole = torch.cat(list(parts))
+    return whole.to(model.device, model.dtype if whole.is_floating_point() else None)
 
 
 def _finite(rows: Any) -> list[Vector]:
+    rows = rows.float()
     if not bool(torch.isfinite(rows).all()):
         raise Refused("not_finite", "the vector holds what is no number")
     return [tuple(row) for row in rows.tolist()]
@@ -201,11 +208,14 @@ def device_of(parameters: Parameters) -> str:
 
 
 def dtype_of(parameters: Parameters) -> torch.dtype | str:
-    """The type of number: `auto` is the checkpoint's own, but float32 on a CPU, where halves are slower."""
-    if parameters.dtype != "auto":
+    """The type of number: `auto` is the checkpoint's own and `half` bfloat16, but float32 on a CPU, where
+    halves are slower."""
+    if parameters.dtype not in ("auto", "half"):
         found: torch.dtype = getattr(torch, parameters.dtype)
         return found
-    return torch.float32 if device_of(parameters) == "cpu" else "auto"
+    if device_of(parameters) == "cpu":
+        return torch.float32
+    return torch.bfloat16 if parameters.dtype == "half" else "auto"
 
 
 @contextlib.contextmanager
@@ -213,6 +223,8 @@ def loading(parameters: Parameters) -> Iterator[None]:
     """Checks the digest first; turns whatever a broken checkpoint raises into a `CheckpointError`."""
     if parameters.threads > 0:
         torch.set_num_threads(parameters.threads)
+    # It builds a plan for every length that it has not met, and each token of an answer makes a new one.
+    torch.backends.cuda.enable_cudnn_sdp(False)
     folder = parameters.folder
     if parameters.weights_sha256:
         if folder is None:

@@ -5,6 +5,7 @@ Answers are greedy by default, so that a question has one.
 
 import importlib
 import inspect
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,12 +14,21 @@ import torch
 from PIL import Image
 
 from groundwatch.models.serving.failures import CheckpointError, Refused, in_groups
-from groundwatch.models.serving.images import check_first, decode_all, dtype_of, in_place, loading, source
+from groundwatch.models.serving.images import (
+    check_first,
+    decode_all,
+    dtype_of,
+    in_place,
+    loading,
+    onto,
+    source,
+)
 from groundwatch.models.serving.parameters import Parameters
 
 _TEXT = ("input_ids", "attention_mask")
 _OF_TOKENS = ("token_type_ids", "mm_token_type_ids", "cross_attention_mask")
 """What processors say of each token beside its id: tensors of (1, tokens, …)."""
+_TEXT_HERE = "text-of-the-question"
 _CHARACTERS_IN_A_TOKEN = 40
 _UNBOUNDED = 1 << 20
 _PLACES_IMAGE_ITSELF = ("blip-2", "instructblip", "florence2")
@@ -74,6 +84,7 @@ class VisionLanguage:
         if self.tokenizer is None:
             raise CheckpointError(f"{self.parameters.model_id} has no tokenizer")
         self.tokenizer.padding_side = "left"
+        _lock(self.tokenizer)
         # A BLIP-2 takes no text without an image: what follows the image's features is asked alone.
         language = getattr(model, "language_model", model)
         self.language: Any = model if language.get_output_embeddings() is None else language
@@ -99,6 +110,8 @@ class VisionLanguage:
         self._chat = bool(
             getattr(processor, "chat_template", None) or getattr(self.tokenizer, "chat_template", None)
         )
+        self._frames: dict[int, list[str]] = {}
+        """By the number of images, what the chat template puts before a text and behind it."""
         marks = {
             str(token.content)
             for token in self.tokenizer.added_tokens_decoder.values()
@@ -133,6 +146,13 @@ class VisionLanguage:
         if not self._chat:
             mark = str(getattr(self.processor, "image_token", "") or "")
             return f"{mark * images}{text}"
+        # The template itself takes longer than all else that is done for a statement.
+        if images not in self._frames:
+            self._frames[images] = self._framed(images, _TEXT_HERE).split(_TEXT_HERE)
+        frame = self._frames[images]
+        return text.join(frame) if len(frame) == 2 and text == text.strip() else self._framed(images, text)
+
+    def _framed(self, images: int, text: str) -> str:
         messages = self._messages([{"type": "image"}] * images, text)
         found: str = self.processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
         return found
@@ -221,11 +241,22 @@ class VisionLanguage:
 
     def vision(self, rows: Sequence[Prepared]) -> dict[str, Any]:
         """The images of rows of one shape as the model's arguments."""
-        return {name: self.onto(torch.cat([row.vision[name] for row in rows])) for name in rows[0].vision}
+        return {name: onto(self.model, [row.vision[name] for row in rows]) for name in rows[0].vision}
 
     def onto(self, tensor: Any) -> Any:
         """The tensor on the model's device, pixels in the model's type of number."""
-        return tensor.to(self.device, self.model.dtype if tensor.is_floating_point() else None)
+        return onto(self.model, [tensor])
+
+
+def _lock(tokenizer: Any) -> None:
+    """Has threads take turns: a tokenizer notes in itself how the call in hand pads."""
+    lock, kind = threading.RLock(), type(tokenizer)
+
+    def call(self: Any, *given: Any, **named: Any) -> Any:
+        with lock:
+            return kind.__call__(self, *given, **named)
+
+    tokenizer.__class__ = type(kind.__name__, (kind,), {"__call__": call})
 
 
 MAX_TEMPERATURE = 10.0
@@ -263,7 +294,10 @@ class Lvlm:
 
     def answer(self, questions: Sequence[Question]) -> list[Answer | Exception]:
         """One answer for each question, in order; `Refused`, `Exhausted` or a bug in the place of one."""
-        return in_groups(questions, self._prepare, self._generate, size=self._parameters.max_rows)
+        limits = self._parameters
+        return in_groups(
+            questions, self._prepare, self._generate, size=limits.max_rows, threads=limits.threads
+        )
 
     def _prepare(self, question: Question) -> tuple[Any, tuple[Question, Prepared]]:
         if not question.prompt.strip() and not question.images:

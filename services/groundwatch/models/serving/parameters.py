@@ -27,8 +27,8 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """How a checkpoint is loaded and asked; in `config.pbtxt` the keys are in capitals.
 
     `model_id` is a folder or a name on the Hugging Face hub, `revision` its commit there;
-    `weights_sha256`, when given, must be what `checkpoint_digest` finds in the folder. `dtype` is auto,
-    float32, bfloat16 or float16; `device` auto, cpu, cuda or cuda:N. Sizes in bytes, pixels and tokens;
+    `weights_sha256`, when given, must be what `checkpoint_digest` finds in the folder. `dtype` half is
+    bfloat16 on a GPU; `device` is auto, cpu, cuda or cuda:N. Sizes in bytes, pixels and tokens;
     `max_prompt_tokens` 0 means what the checkpoint allows, `max_tokens` bounds an answer. `max_rows` bounds
     the rows of one forward pass. `prefix` whole asks a verifier each statement in a prompt of its own, where
     statements about an image share what comes before them. `yes` and `no` are spellings between commas.
@@ -42,7 +42,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     model_id: str
     revision: str = ""
     weights_sha256: str = ""
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    dtype: Literal["auto", "half", "float32", "bfloat16", "float16"] = "auto"
     device: str = "auto"
     max_image_bytes: int = 20 * 1024 * 1024
     max_image_pixels: int = 40_000_000

@@ -170,9 +170,10 @@ class Verifier:
 
     def judge(self, requests: Sequence[EntailmentRequest]) -> list[EntailmentResult | Exception]:
         """One result for each request, in order; `Refused`, `Exhausted` or a bug in the place of one."""
-        if self._parameters.prefix == "whole":
+        limits = self._parameters
+        if limits.prefix == "whole":
             return in_batches(requests, self._judge_whole, size=1)
-        return in_groups(requests, self._group, self._judge, size=self._parameters.max_rows)
+        return in_groups(requests, self._group, self._judge, size=limits.max_rows, threads=limits.threads)
 
     def _group(self, request: EntailmentRequest) -> tuple[Any, Ready]:
         ready = self._prepare(request)
