@@ -42,8 +42,15 @@ def test_the_pages_stay_up_until_a_key_is_pressed(tmp_path: Path):
     try:
         told = shown(master, process, r"Look at it.*Press a key to end")
         (address,) = re.findall(r"Look at it.*?(http://[^\s\x1b]+)", told)
+        assert 0 < told.index(f"watch it here: {address}") < told.index("sending 360")
         for path in ("", "queues", "answers", "alarms"):
             assert httpx.get(address + path, timeout=30).status_code == 200, path
+        for line in re.findall(r"^  (\S.*(?:replay start|compare live) .*?)\r?$", told, re.M):
+            done = subprocess.run(
+                line, shell=True, capture_output=True, text=True, timeout=WAIT, env=environment(tmp_path)
+            )
+            assert (done.returncode, done.stderr) == (0, ""), line
+        assert " 360 " in done.stdout and "again" in done.stdout
         assert process.poll() is None
         os.write(master, b"q")
         deadline = time.monotonic() + 60

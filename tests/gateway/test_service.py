@@ -61,6 +61,11 @@ async def test_a_port_that_is_taken_is_told(gateway, bus, nats_server):
     with pytest.raises(UsageError, match=str(gateway.service.port)):
         await service.start()
     await service.drain(1)
+    other = GatewayService(settings, bus, Metrics())
+    other.any_port = True
+    await other.start()
+    assert other.port not in (0, gateway.service.port)
+    await other.drain(1)
 
 
 async def test_draining_finishes_open_requests_and_ends_watching(gateway, response):

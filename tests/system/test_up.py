@@ -120,7 +120,7 @@ async def test_it_is_ready_when_other_commands_find_it(tmp_path: Path) -> None:
                 await asyncio.sleep(0)
 
     looking = asyncio.create_task(look())
-    async with whole_system(settings, tmp_path, address=address):
+    async with whole_system(settings, tmp_path):
         await asyncio.wait_for(looking, 60)
     assert seen[-1] == (200, True)
     assert not address.exists()

@@ -36,7 +36,7 @@ from groundwatch.runtime.services.tasks import first_of
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.settings.reading import with_endpoint
 from groundwatch.runtime.telemetry import logs
-from groundwatch.system.connecting import ADDRESS_FILE, data_dir, prepare, run
+from groundwatch.system.connecting import data_dir, prepare, run
 from groundwatch.system.services import SERVED
 from groundwatch.system.services import serve as run_service
 from groundwatch.system.up import System, little_room, named_models, prepare_folder, whole_system
@@ -118,10 +118,7 @@ async def _up(settings: Settings, models: Mapping[str, ServedModel]) -> None:
             if models:
                 words = f"starting Triton with {', '.join(models)};"
                 on_progress = starting.enter_context(loading_shown(Console(stderr=True), words))
-            address = folder / ADDRESS_FILE
-            system = await stack.enter_async_context(
-                whole_system(settings, folder, models, on_progress, address=address)
-            )
+            system = await stack.enter_async_context(whole_system(settings, folder, models, on_progress))
         nats = shown_address(system.nats_url)
         say(f"groundwatch is up: {system.gateway_url}   (NATS {nats}, data {folder})")
         say(f"  send answers   groundwatch submit FILE   or POST {system.gateway_url}/v1/responses")

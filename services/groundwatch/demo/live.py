@@ -118,7 +118,7 @@ async def run_live(
     """Run it all once, over `number` answers; `over` is called while it is still up."""
     began = time.monotonic()
     # The monitor itself asks the detector and the verifier; the answering models are the application's.
-    gateway = GatewaySettings(port=0)
+    gateway = GatewaySettings()
     settings = Settings(
         gateway=gateway,
         captioning=CaptioningSettings(engine="openai"),
@@ -132,12 +132,15 @@ async def run_live(
             f"{', '.join(models)};"
         )
         with screen.loading(words) as on_progress:
-            system = await stack.enter_async_context(whole_system(settings, folder, models, on_progress))
+            system = await stack.enter_async_context(
+                whole_system(settings, folder, models, on_progress, any_port=True)
+            )
         assert system.triton is not None
         ready = time.monotonic()
+        screen.say(f"watch it here: {system.gateway_url}/")
         screen.say(
             f"asking {', '.join(name for name in models if models[name].kind == 'lvlm')} about {number} "
-            f"images; each answer goes to {system.gateway_url} with its image, and no reference"
+            "images; each answer goes there with its image, and no reference"
         )
         watched = Watched()
         client = TritonModels(TritonSettings(url=system.triton.url, timeout=120, patience=120))
@@ -231,10 +234,11 @@ async def play(folder: Path, rate: float, screen: Screen, over: Over) -> Finding
     sample = resources.files("groundwatch.demo").joinpath(SAMPLE).read_bytes()
     answers = [line for line in sample.splitlines() if line]
     screen.say("groundwatch demo: starting NATS and all services on this machine…")
-    settings = Settings(gateway=GatewaySettings(port=0), alarm=ALARM)
+    settings = Settings(alarm=ALARM)
     began = time.monotonic()
-    async with whole_system(settings, folder) as system:
-        screen.say(f"sending {len(answers)} recorded answers of two models to {system.gateway_url}")
+    async with whole_system(settings, folder, any_port=True) as system:
+        screen.say(f"watch it here: {system.gateway_url}/")
+        screen.say(f"sending {len(answers)} recorded answers of two models there")
         view = LiveView("groundwatch demo", ALARM.rule)
         watched = Watched()
         async with screen.live(view):

@@ -73,6 +73,8 @@ class GatewayService:
         self._timeout = 0.0
         self.held_back = ""
         """Why nobody should be sent here yet, although it serves already."""
+        self.any_port = False
+        """Whether it listens at another port where its own is taken."""
         self.core: GatewayCore | None = None
         self.app: Guard | None = None
         self.port = 0
@@ -121,7 +123,13 @@ class GatewayService:
         self._stack.push_async_callback(lambda: proxy.drain(self._timeout))
         self._stack.push_async_callback(self._close_doors)
         self.app = HttpApi(core, receiver, [*cloud_events.routes(), *proxy.routes()]).app()
-        server = HttpServer(self.app, host=settings.host, port=settings.port, limits=settings.http)
+        server = HttpServer(
+            self.app,
+            host=settings.host,
+            port=settings.port,
+            limits=settings.http,
+            any_port=self.any_port,
+        )
         await server.start()
         self._doors.append(server.stop)
         self._server, self.port = server, server.port

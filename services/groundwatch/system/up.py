@@ -37,7 +37,7 @@ from groundwatch.runtime.services.tasks import SupervisedTask, still_wanted
 from groundwatch.runtime.settings import Settings, held_at_once
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
-from groundwatch.system.connecting import Running, data_dir, with_nats
+from groundwatch.system.connecting import ADDRESS_FILE, Running, data_dir, with_nats
 from groundwatch.system.services import STAGES, make_service, metrics_for
 
 READY_SECONDS = 60.0
@@ -66,13 +66,13 @@ async def whole_system(
     models: Mapping[str, ServedModel] | None = None,
     on_progress: OnProgress | None = None,
     *,
-    address: Path | None = None,
+    any_port: bool = False,
 ) -> AsyncIterator[System]:
     """Every service in this process, with our own nats-server unless settings name another.
 
     `models` are served by a Triton of our own, which tells `on_progress` what it loads. Without `archive.url`
-    there is no archive. `address` is the file by which other commands on this machine find the system; only
-    then is it ready.
+    there is no archive. With `any_port` the gateway listens at another port where its own is taken. Other
+    commands on this machine find the system by a file in `folder`, once it is ready.
     """
     from groundwatch.gateway.service import GatewayService
 
@@ -122,7 +122,7 @@ async def whole_system(
         services.append(RetentionService(settings, bus))
         gateway, *others = services
         assert isinstance(gateway, GatewayService)
-        gateway.held_back = "the system is starting"
+        gateway.held_back, gateway.any_port = "the system is starting", any_port
         await stack.enter_async_context(running(services, bus))
         await _wait_ready(services)
         still_wanted()
@@ -137,8 +137,7 @@ async def whole_system(
             server=server,
             triton=triton,
         )
-        if address is not None:
-            stack.enter_context(_writing_address(address, system))
+        stack.enter_context(_writing_address(folder / ADDRESS_FILE, system))
         gateway.held_back = ""
         yield system
 

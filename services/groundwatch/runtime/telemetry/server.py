@@ -270,8 +270,18 @@ class _Embedded(uvicorn.Server):
 class HttpServer:
     """An ASGI app on a port, inside the running event loop."""
 
-    def __init__(self, app: ASGIApp, *, host: str, port: int, limits: HttpSettings | None = None) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        host: str,
+        port: int,
+        limits: HttpSettings | None = None,
+        any_port: bool = False,
+    ) -> None:
+        """With `any_port` another one does where `port` is taken."""
         self._host = host
+        self._ports = (port, 0) if any_port else (port,)
         self.port = port
         self._server = _Embedded(
             uvicorn.Config(
@@ -292,13 +302,17 @@ class HttpServer:
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
         listener = socket.socket(family, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((self._host, self.port))
-        except OSError as error:
-            listener.close()
-            raise UsageError(
-                f"cannot listen on {self._host}:{self.port} ({error.strerror}): choose another port"
-            ) from error
+        for port in self._ports:
+            try:
+                listener.bind((self._host, port))
+                break
+            except OSError as error:
+                if port != self._ports[-1]:
+                    continue
+                listener.close()
+                raise UsageError(
+                    f"cannot listen on {self._host}:{port} ({error.strerror}): choose another port"
+                ) from error
         self.port = listener.getsockname()[1]
         self._task = asyncio.create_task(self._server.serve(sockets=[listener]), name=f"http-{self.port}")
         while not self._server.started and not self._task.done():  # noqa: ASYNC110
