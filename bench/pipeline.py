@@ -23,13 +23,13 @@ from nats.js.api import AckPolicy, ConsumerConfig
 import hop
 from groundwatch.events import LIVE, ResponseRecorded
 from groundwatch.ledger.ledger import audit
-from groundwatch.protocols.faithscore.suite import annotated_response, read_annotations
 from groundwatch.runtime.delivery.bus import ENCODER, Bus
 from groundwatch.runtime.delivery.outcomes import read_outcomes
 from groundwatch.runtime.settings import ExtractionSettings, Settings, StageSettings
 from groundwatch.runtime.settings.gateway import GatewaySettings
 from groundwatch.system.up import System, whole_system
 from groundwatch.topology import OUTCOMES, RESPONSES
+from groundwatch_benchmarks.methods.faithscore.suite import annotated_response, read_annotations
 
 STAGES = 4
 ANNOTATED = Path(__file__).parents[2] / "shared" / "data" / "faithscore" / "annotation.jsonl"

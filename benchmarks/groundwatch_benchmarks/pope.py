@@ -14,7 +14,8 @@ from typing import Literal, get_args
 import msgspec
 
 from groundwatch.keys import digest
-from groundwatch.protocols.questions import Answer, ask
+from groundwatch.protocols.questions import Answer
+from groundwatch_benchmarks.methods.yes_no import ask
 
 Strategy = Literal["random", "popular", "adversarial"]
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)

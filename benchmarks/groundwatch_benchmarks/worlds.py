@@ -7,20 +7,21 @@ from random import Random
 from groundwatch.events import KnownFact, Reference
 from groundwatch.miniature.language import PROMPTS, counted, relations, sentence
 from groundwatch.miniature.world import KINDS, PLACES, Scene, changed
-from groundwatch.protocols.amber import suite as amber_suite
-from groundwatch.protocols.amber.protocol import Existence
-from groundwatch.protocols.amber.scoring import EXISTENCE, Annotation
-from groundwatch.protocols.dash_b.suite import DashB
-from groundwatch.protocols.faithscore import suite as faithscore_suite
-from groundwatch.protocols.genception.protocol import CATEGORY_TAG, GenCeption
-from groundwatch.protocols.method import Question
+from groundwatch.protocols.genception.protocol import GenCeption
+from groundwatch.protocols.method import CATEGORY, Question
 from groundwatch.protocols.pope.protocol import Pope
-from groundwatch.protocols.questions import ANSWERS, Answer, ask, question
-from groundwatch.protocols.trihe import suite as trihe_suite
-from groundwatch.protocols.trihe.files import AnnotatedImage
-from groundwatch.protocols.valor import suite as valor_suite
+from groundwatch.protocols.questions import ANSWERS, Answer
 from groundwatch.protocols.valor.scoring import Subset
-from groundwatch.protocols.vlm2 import files as vlm2_suite
+from groundwatch_benchmarks.methods.amber import suite as amber_suite
+from groundwatch_benchmarks.methods.amber.protocol import Existence
+from groundwatch_benchmarks.methods.amber.scoring import EXISTENCE, Annotation
+from groundwatch_benchmarks.methods.dash_b.suite import DashB
+from groundwatch_benchmarks.methods.faithscore import suite as faithscore_suite
+from groundwatch_benchmarks.methods.trihe import suite as trihe_suite
+from groundwatch_benchmarks.methods.trihe.files import AnnotatedImage
+from groundwatch_benchmarks.methods.valor import suite as valor_suite
+from groundwatch_benchmarks.methods.vlm2 import suite as vlm2_suite
+from groundwatch_benchmarks.methods.yes_no import ask, question
 from groundwatch_benchmarks.miniature_facts import objects, pair_questions, picture, triplets
 from groundwatch_benchmarks.pope import STRATEGIES, build
 
@@ -87,7 +88,7 @@ def genception(shown: list[Scene]) -> Questions:
             protocol=GenCeption.name,
             prompt="",
             images=(picture(one, f"scene-{at}"),),
-            tags={CATEGORY_TAG: f"{len(one.things)} things"},
+            tags={CATEGORY: f"{len(one.things)} things"},
             unit=f"scene-{at}",
         )
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groundwatch.protocols.questions import ask
+from groundwatch_benchmarks.methods.yes_no import ask
 from groundwatch_benchmarks.pope import Statistics, build
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "pope"

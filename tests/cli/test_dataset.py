@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from groundwatch.cli import app
 from groundwatch.errors import CheckFailed, FileFormatError, UsageError
-from groundwatch.protocols.trihe.files import read_benchmark
+from groundwatch_benchmarks.methods.trihe.files import read_benchmark
 
 
 def run(*arguments: object) -> Result:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import io
 from itertools import product
 
-from groundwatch.cli.validate import render_annotators
-from groundwatch.protocols.people import Annotation, annotator_agreement
 from groundwatch.terminal import Console
+from groundwatch_benchmarks.agreement.people import Annotation, agreement_table, annotator_agreement
 
 
 def test_the_command_prints_both_numbers(nobody, written):
@@ -33,7 +32,7 @@ def test_a_bad_line_is_one_line(nobody, written):
 def test_what_is_undefined_is_said_inside_80_columns():
     stream = io.StringIO()
     annotations = [Annotation(str(n), "a", "[red]yes[/]") for n in range(3)]
-    render_annotators(annotator_agreement(annotations), Console(file=stream, width=80))
+    Console(file=stream, width=80).print(agreement_table(annotator_agreement(annotations)))
     text = stream.getvalue()
     assert "undefined" in text
     assert "[red]yes[/]" in text

@@ -10,8 +10,8 @@ from PIL import Image
 from groundwatch.errors import FileFormatError, InputError, UsageError
 from groundwatch.events import Label
 from groundwatch.judging.files import ImageFolder, Responses, no_images
-from groundwatch.protocols.faithscore.suite import AnnotatedAnswer, annotated_response, is_annotation
 from groundwatch.runtime.settings.gateway import IntakeSettings
+from groundwatch_benchmarks.methods.faithscore.suite import AnnotatedAnswer, annotated_response, is_annotation
 
 RECORD = b'{"id": "1", "model": "m", "answer": "a"}\n'
 

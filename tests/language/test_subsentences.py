@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.support.cases import cases
 
 from groundwatch.language.subsentences import split
-from groundwatch.protocols.faithscore.suite import read_annotations
+from groundwatch_benchmarks.methods.faithscore.suite import read_annotations
 
 CASES = cases(__file__)
 ANNOTATION = Path(__file__).parents[3] / "shared" / "data" / "faithscore" / "annotation.jsonl"

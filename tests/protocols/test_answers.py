@@ -10,8 +10,8 @@ from groundwatch.cli import app
 from groundwatch.errors import FileFormatError, UsageError
 from groundwatch.events import ResponseRecorded
 from groundwatch.judging.files import read_responses
-from groundwatch.protocols.trihe.files import annotate, is_benchmark, read_answers
 from groundwatch.records import DEFAULT_LIMITS
+from groundwatch_benchmarks.methods.trihe.files import annotate, is_benchmark, read_answers
 
 IMAGE = {
     "instance": [{"question": "Who rides?", "answer": "A man.", "triplet": ["(man, riding, horse)"]}],

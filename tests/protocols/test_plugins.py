@@ -17,7 +17,7 @@ from msgspec import Meta
 
 from groundwatch.events import Claim, Decision, Judge, Label, ResponseRecorded, SubSentence, Verdict
 from groundwatch.protocols.base import EvaluationProtocol, ExtractionRules, Score, Stage
-from groundwatch.protocols.method import CommandResult, Method, MethodSettings
+from groundwatch.protocols.method import Benchmark, CommandResult, Method, MethodSettings
 from groundwatch.protocols.planted import Kind
 from groundwatch.protocols.method import Question
 from groundwatch.protocols.method import Tally
@@ -115,13 +115,15 @@ METHOD = Method(
     name="toy",
     protocols=(Toy(),),
     settings=ToySettings,
-    tally=Tally(compute=lambda request: {"lines": len(request.file.read_text().splitlines())}),
-    answers=answers,
-    annotate=annotate,
-    validation="toy:validate",
-    dataset="toy:build",
-    suite=suite,
-    figures=figures,
+    benchmark=Benchmark(
+        tally=Tally(compute=lambda request: {"lines": len(request.file.read_text().splitlines())}),
+        answers=answers,
+        annotate=annotate,
+        validation="toy:validate",
+        dataset="toy:build",
+        suite=suite,
+        figures=figures,
+    ),
 )
 '''
 

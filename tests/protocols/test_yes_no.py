@@ -9,12 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.cases import cases
 
-from groundwatch.protocols.questions import (
-    REASONS,
-    Reading,
-    read_as_published,
-    read_reply,
-)
+from groundwatch.protocols.questions import REASONS, Reading, read_reply
+from groundwatch_benchmarks.methods.yes_no import read_as_published
 
 CASES = cases(__file__)
 QUESTION = "Is there a dog in the image?"

@@ -42,9 +42,7 @@ from groundwatch.protocols import registry
 from groundwatch.protocols.base import Figure
 from groundwatch.protocols.chair.protocol import Caption, chair
 from groundwatch.protocols.method import Question
-from groundwatch.protocols.published import Place
 from groundwatch.protocols.questions import read_claim
-from groundwatch.protocols.vlm2.files import score_outcomes, tally
 from groundwatch.reporting import figures
 from groundwatch.reporting.figures import FigureReport, FigureSums, Headline
 from groundwatch.reporting.live import LiveView
@@ -53,6 +51,8 @@ from groundwatch.reporting.report import Report
 from groundwatch.runtime.delivery.outcomes import outcome_of, unscored
 from groundwatch.statistics.intervals import Interval
 from groundwatch.terminal import Console
+from groundwatch_benchmarks.json_files import Place
+from groundwatch_benchmarks.methods.vlm2.suite import score_outcomes, tally
 
 JUDGE = Judge(engine="test")
 IMAGES = tuple(f"{number:064x}" for number in range(7))
@@ -169,7 +169,7 @@ def offline(protocol: str, judged: list[tuple[object, ResponseScored]]) -> dict[
             unit=asked.images[0],
         )
         pairs.append((question, outcome))
-    found = registry.method(protocol).figures(pairs)
+    found = registry.benchmark(protocol, "figures", "suite").figures(pairs)
     match protocol:
         case "tri-he":
             kinds = {

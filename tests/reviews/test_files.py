@@ -11,9 +11,9 @@ from tests.conftest import BusFactory
 from tests.runtime.conftest import record
 
 from groundwatch.events import Decision, FactOpinion, Judge, Label, ResponseRecorded, SubSentence
-from groundwatch.protocols.faithscore.suite import AnnotatedAnswer, read_annotations, tally_answers
 from groundwatch.reviews.files import lines_of
 from groundwatch.reviews.opinions import opinion_on
+from groundwatch_benchmarks.methods.faithscore.suite import AnnotatedAnswer, read_annotations, tally_answers
 
 ANSWER = "A ball lies here, perhaps a gift."
 UNITS = (

@@ -51,9 +51,9 @@ def main() -> None:
     from tools.reader.training import Schedule, examples, train
 
     from groundwatch.models.embeddings import encoder_folder
-    from groundwatch.protocols.faithscore.suite import read_annotations
     from groundwatch.reading.model import ReaderModel
     from groundwatch.reading.weights import FOLDER, About, write
+    from groundwatch_benchmarks.methods.faithscore.suite import read_annotations
 
     torch.set_num_threads(options.threads)
     schedule = Schedule(epochs=options.epochs)

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from groundwatch.errors import UsageError
 from groundwatch.events import Label
-from groundwatch.protocols.faithscore.suite import AnnotatedAnswer, annotated_response
 from groundwatch.reading.document import read_document
 from groundwatch.reading.model import ReaderModel
 from groundwatch.reading.words import passages
 from groundwatch_benchmarks.agreement.faithscore import labelled_units
+from groundwatch_benchmarks.methods.faithscore.suite import AnnotatedAnswer, annotated_response
 
 REGULARISATION = 0.05
 """scikit-learn's C: accuracy in ten folds by image is 0.93 from 0.03 to 0.1."""

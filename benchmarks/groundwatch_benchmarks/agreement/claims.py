@@ -24,11 +24,11 @@ from groundwatch.probing.probe import with_engines
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import EvaluationProtocol, Stage
 from groundwatch.protocols.method import Progress, Result
-from groundwatch.protocols.published import UNNAMED_MODEL, Place, json_items
 from groundwatch.runtime.settings import Settings
 from groundwatch.statistics.intervals import RatioSums, bootstrap, cluster_rate
 from groundwatch_benchmarks.agreement.judging import JUDGE, JUDGED_IMAGES, judged
 from groundwatch_benchmarks.coefficients import roc_auc
+from groundwatch_benchmarks.json_files import UNNAMED_MODEL, Place, json_items
 
 
 async def validate(

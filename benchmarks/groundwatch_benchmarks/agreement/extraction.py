@@ -28,12 +28,12 @@ from groundwatch.language.tokens import NUMBER_WORDS
 from groundwatch.models.embeddings import SentenceEmbedder
 from groundwatch.protocols import registry
 from groundwatch.protocols.method import CommandResult, Progress, Result
-from groundwatch.protocols.published import read_lines
 from groundwatch.reading.document import keep_languages, read_document
 from groundwatch.reporting.report import OTHER_LANGUAGE, Counts, Faultless
 from groundwatch.runtime.settings import Settings
 from groundwatch.terminal import Group, RenderableType, Table, box
 from groundwatch.verification.engines.reference import Rules, knowledge, rule
+from groundwatch_benchmarks.json_files import read_lines
 
 FACTS = "facts"
 _NOTHING = "nothing_to_verify"

@@ -22,9 +22,8 @@ from groundwatch.models.embeddings import SentenceEmbedder
 from groundwatch.probing.probe import with_engines
 from groundwatch.protocols.base import Stage
 from groundwatch.protocols.faithscore.protocol import FaithScore
-from groundwatch.protocols.faithscore.suite import AnnotatedAnswer, annotated_response, read_annotations
 from groundwatch.protocols.method import Progress, Result
-from groundwatch.protocols.people import likert
+from groundwatch.reviews.agreement import likert
 from groundwatch.runtime.settings import ExtractionSettings, Settings, StageSettings
 from groundwatch_benchmarks.agreement.claims import (
     LabelledAnswer,
@@ -35,6 +34,11 @@ from groundwatch_benchmarks.agreement.claims import (
 )
 from groundwatch_benchmarks.agreement.judging import JUDGE, JUDGED_IMAGES, judged
 from groundwatch_benchmarks.coefficients import accuracy, correlations, f1
+from groundwatch_benchmarks.methods.faithscore.suite import (
+    AnnotatedAnswer,
+    annotated_response,
+    read_annotations,
+)
 
 SAME_FACT = 0.80
 """MiniLM cosine from which two facts say the same."""

@@ -21,10 +21,10 @@ from groundwatch.errors import UsageError
 from groundwatch.events import Decision, ResponseScored
 from groundwatch.protocols.base import folded
 from groundwatch.protocols.method import CommandResult
-from groundwatch.protocols.published import Place, read_lines
 from groundwatch.statistics.intervals import Interval, bootstrap
 from groundwatch.terminal import RenderableType
 from groundwatch_benchmarks.coefficients import correlations
+from groundwatch_benchmarks.json_files import Place, read_lines
 
 
 def validate(

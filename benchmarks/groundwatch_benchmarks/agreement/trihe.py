@@ -25,7 +25,6 @@ from groundwatch.models.embeddings import SentenceEmbedder, embedder
 from groundwatch.probing.probe import with_engines
 from groundwatch.protocols.base import Stage, folded
 from groundwatch.protocols.method import Progress, Result
-from groundwatch.protocols.trihe.files import AnnotatedImage, read_benchmark
 from groundwatch.protocols.trihe.protocol import TriHe
 from groundwatch.protocols.triplets import Part, SceneGraph, Triplet
 from groundwatch.runtime.settings import Settings
@@ -33,6 +32,7 @@ from groundwatch.statistics.intervals import bootstrap
 from groundwatch.verification.engines.similarity import PAPER, PUBLISHED_CODE, similarities, wrong_part
 from groundwatch_benchmarks.agreement.judging import EMBEDDING_MODEL, JUDGE, judged
 from groundwatch_benchmarks.coefficients import roc_auc
+from groundwatch_benchmarks.methods.trihe.files import AnnotatedImage, read_benchmark
 
 Reword = Callable[[Triplet], Triplet | None]
 

@@ -14,9 +14,9 @@ from msgspec import Meta
 from groundwatch.matching.engines import SemanticEngine
 from groundwatch.models.embeddings import embedder
 from groundwatch.protocols.method import Result
-from groundwatch.protocols.published import read_lines
 from groundwatch_benchmarks.agreement.judging import EMBEDDING_MODEL
 from groundwatch_benchmarks.coefficients import f1
+from groundwatch_benchmarks.json_files import read_lines
 
 Decision = Literal["matched", "broader", "none"]
 DECISIONS: tuple[str, ...] = get_args(Decision)

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from groundwatch.protocols.method import Result
-from groundwatch.protocols.published import read_lines, write_lines
+from groundwatch_benchmarks.json_files import read_lines, write_lines
 from groundwatch_benchmarks.pope import PER_IMAGE, Strategy, build
 
 

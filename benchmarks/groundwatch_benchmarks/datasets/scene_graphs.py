@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 
-from groundwatch.protocols.published import json_images
+from groundwatch_benchmarks.json_files import json_images
 
 
 class Thing(msgspec.Struct, frozen=True, kw_only=True):

@@ -26,14 +26,14 @@ from groundwatch.models.openai import ChatModel
 from groundwatch.models.settings import ChatSettings
 from groundwatch.protocols.method import CommandResult, Progress
 from groundwatch.protocols.prompts import Form, Step, load, marked, quoted, read_reply
-from groundwatch.protocols.published import json_images
-from groundwatch.protocols.trihe.files import Asked, read_benchmark
 from groundwatch.protocols.triplets import Triplet
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.settings.gateway import IntakeSettings
 from groundwatch.runtime.stores.images import check_image
 from groundwatch.section import in_words
 from groundwatch_benchmarks.datasets.scene_graphs import ImageGraph, read_scene_graphs
+from groundwatch_benchmarks.json_files import json_images
+from groundwatch_benchmarks.methods.trihe.files import Asked, read_benchmark
 
 PROMPTS = "groundwatch.protocols.trihe"
 QUESTIONS = 10

@@ -16,9 +16,9 @@ from msgspec import Meta
 
 from groundwatch.errors import UsageError
 from groundwatch.protocols.method import CommandResult
-from groundwatch.protocols.published import write_lines
 from groundwatch.terminal import Group, RenderableType, Table, box, lines
 from groundwatch_benchmarks.datasets.scene_graphs import ImageGraph, read_scene_graphs
+from groundwatch_benchmarks.json_files import write_lines
 
 MEASURES = ("highest", "average", "highest_over_average", "average_over_lowest", "highest_over_lowest")
 

@@ -16,8 +16,8 @@ from msgspec import Meta
 
 from groundwatch.protocols.base import folded
 from groundwatch.protocols.method import Result
-from groundwatch.protocols.published import read_lines, write_lines
 from groundwatch.protocols.questions import Answer
+from groundwatch_benchmarks.json_files import read_lines, write_lines
 
 TEMPLATES = {
     "color": "In image {image}, is the {subject} {value}?",

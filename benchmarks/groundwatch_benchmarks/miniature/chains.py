@@ -12,8 +12,8 @@ from groundwatch.miniature.world import png, scenes
 from groundwatch.models.serving.images import GenerationRequest, Generator, ImageEncoder
 from groundwatch.models.serving.lvlm import Lvlm, Question
 from groundwatch.models.serving.parameters import Parameters
-from groundwatch.protocols.genception.protocol import gc_at
 from groundwatch.protocols.method import Progress
+from groundwatch_benchmarks.methods.genception.suite import gc_at
 from groundwatch_benchmarks.miniature.answers import SEED
 
 CHAIN = 3

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Protocol
 
 from groundwatch.cli.messages import print_json
-from groundwatch.reporting.published import PublishedComparison, render_published
+from groundwatch.events import ResponseScored
+from groundwatch.protocols.registry import of_benchmarks
 from groundwatch.runtime.local.triton_server import LoadProgress, OnProgress
 from groundwatch.statistics.intervals import Interval
 from groundwatch.terminal import (
@@ -65,10 +67,27 @@ def loading_shown(console: Console, words: str) -> Iterator[OnProgress]:
         yield tell
 
 
-def show_published(found: PublishedComparison, as_json: bool) -> None:
+class Published(Protocol):
+    """Takes in outcomes, and puts their models into the tables that the protocol's paper printed."""
+
+    protocol: str
+
+    def add(self, event: ResponseScored) -> None: ...
+    def tables(self) -> Sequence[object]: ...
+
+
+def beside_published(protocol: str) -> Published:
+    """Raises `UsageError` for a protocol without printed tables."""
+    compared: Published = of_benchmarks("published:PublishedComparison", "--published")(protocol)
+    return compared
+
+
+def show_published(found: Published, as_json: bool) -> None:
     tables = found.tables()
-    told = {"protocol": found.protocol, "tables": tables}
-    print_json(told) if as_json else render_published(tables, Console())
+    if as_json:
+        print_json({"protocol": found.protocol, "tables": tables})
+    else:
+        of_benchmarks("published:render_published", "--published")(tables, Console())
 
 
 def render_numbers(result: Mapping[str, object], console: Console, title: str | None = None) -> None:

@@ -15,7 +15,7 @@ from groundwatch.cli.options import (
     Configured,
     serve_metrics,
 )
-from groundwatch.cli.output import bars, render_numbers, show_published
+from groundwatch.cli.output import bars, beside_published, render_numbers, show_published
 from groundwatch.client.files import AnswerFile
 from groundwatch.errors import UsageError
 from groundwatch.events import Strategy
@@ -26,8 +26,6 @@ from groundwatch.probing.suites import Target
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import load
 from groundwatch.protocols.method import TallyRequest
-from groundwatch.protocols.published import beginning, is_outcome, json_lines, read_outcomes
-from groundwatch.reporting.published import PublishedComparison
 from groundwatch.reporting.render import render
 from groundwatch.reporting.report import BASELINE, Report
 from groundwatch.runtime.delivery.outcomes import limits
@@ -88,16 +86,16 @@ def score(
     settings = with_engines(settings, engines, protocol)
     if published and by:
         raise UsageError("--published and --by do not go together")
-    beside = PublishedComparison(protocol) if published else None
-    method = registry.methods().get(protocol)
-    if method is not None and method.file_judge:
+    beside = beside_published(protocol) if published else None
+    method, benchmark = registry.methods().get(protocol), registry.benchmarks().get(protocol)
+    if method is not None and benchmark is not None and benchmark.file_judge:
         if by or published:
             option, one = "--by" if by else "--published", method.protocols[0].name
             raise UsageError(f"{option} needs one of the protocols of {protocol}, such as {one}")
         for option, given in (("--model", model), ("--column", columns), ("--questions", questions)):
             if given:
                 raise UsageError(f"{option}: {protocol} has a file format of its own, which names its models")
-        judge_files = load(method.file_judge)
+        judge_files = load(benchmark.file_judge)
         with bars() as tell:
             result = run(
                 judge_files(
@@ -132,11 +130,12 @@ def score(
 
 
 def _count(protocol: str, request: TallyRequest, by: str, baseline: str, as_json: bool) -> None:
-    tally = registry.method(protocol, "tally", "recorded judgements of").tally
+    tally = registry.benchmark(protocol, "tally", "recorded judgements of").tally
     assert tally is not None
-    if not tally.outcomes and is_outcome(beginning(request.file)[1]) and not request.given:
+    recorded = registry.of_benchmarks("json_files:recorded_outcomes", "--recorded")
+    if not tally.outcomes and not request.given and (outcomes := recorded(request.file, protocol)):
         report = Report(by=by, baseline=baseline)
-        for _, outcome in read_outcomes(json_lines(request.file), protocol):
+        for outcome in outcomes:
             report.add(outcome)
         _show(report, protocol, as_json)
         return

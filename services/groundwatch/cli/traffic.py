@@ -20,7 +20,7 @@ from groundwatch.cli.options import (
     OnSystem,
     WithHistory,
 )
-from groundwatch.cli.output import progress_bar, show_published
+from groundwatch.cli.output import Published, beside_published, progress_bar, show_published
 from groundwatch.client.files import AnswerFile
 from groundwatch.client.files.submitting import Submission, ask_gateway
 from groundwatch.errors import CheckFailed, UsageError
@@ -39,7 +39,6 @@ from groundwatch.reporting.compare.render import (
 )
 from groundwatch.reporting.corrected import CorrectedRow, corrected_table, tell_corrected
 from groundwatch.reporting.live import LiveView
-from groundwatch.reporting.published import PublishedComparison
 from groundwatch.reporting.render import render
 from groundwatch.reporting.report import BASELINE, Report
 from groundwatch.reporting.trends import Versions
@@ -175,12 +174,12 @@ def watch(settings: OnSystem, *, seconds: float | None = None, run_name: str = L
         on_bus(settings, work, "watch")
 
 
-def _published(*, published: str = "") -> PublishedComparison | None:
-    return PublishedComparison(published) if published else None
+def _published(*, published: str = "") -> Published | None:
+    return beside_published(published) if published else None
 
 
 def report(
-    beside: Annotated[PublishedComparison | None, _published],
+    beside: Annotated[Published | None, _published],
     settings: WithHistory,
     *,
     as_json: bool = False,
@@ -242,7 +241,7 @@ def report(
                 queues.extend(await read_samples(bus, _version_of(settings)))
 
     on_bus(settings, work, "report")
-    if isinstance(found, PublishedComparison):
+    if not isinstance(found, Report):
         show_published(found, as_json)
         return
     # Opinions are of live traffic.

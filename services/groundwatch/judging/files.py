@@ -197,9 +197,8 @@ def read_responses(
     """`opened` makes of a file of responses the one that is read."""
     if annotation is None:
         return Responses(opened(file), limits)
-    annotate = registry.method(protocol).annotate
-    if annotate is None:
-        raise UsageError(f"{protocol} takes no annotation of a benchmark", "annotation")
+    annotate = registry.benchmark(protocol, "annotate", "benchmark with annotations of").annotate
+    assert annotate is not None
     return annotate(file, annotation, lambda path: Responses(opened(path), limits))
 
 

@@ -136,16 +136,16 @@ async def probe(suite: Suite, plan: Plan, settings: Settings, tell: Progress) ->
     with contextlib.closing(RunFile(plan.folder, header)) as run:
         async with _ready(plan.target, settings) as engine:
             asker = Asker(engine, plan.target.model, run, settings.gateway.intake, plan.strategy)
-            method = registry.method(suite.name)
-            if method.chain is not None:
-                answers, outcomes, figures = await _chains(
-                    method.chain, questions, plan, settings, asker, run, tell
-                )
+            chain = registry.method(suite.name).chain
+            if chain is not None:
+                answers, outcomes, figures = await _chains(chain, questions, plan, settings, asker, run, tell)
             else:
                 answers = await _ask(questions, asker.answer, plan, lambda answer: answer, tell)
-        if method.chain is None:
+        if chain is None:
             outcomes = await _judge(questions, answers, plan, settings, run, tell)
-            figures = method.figures(list(zip(questions, outcomes, strict=True)))
+            figures = registry.benchmark(suite.name, "figures", "suite").figures(
+                list(zip(questions, outcomes, strict=True))
+            )
     return Probed(
         suite=suite.name,
         plan=plan,
@@ -292,6 +292,8 @@ async def _chains(
     """Answers and outcomes in the questions' order, and the figures over whole chains."""
     from groundwatch.generation.engines import DEFAULT, build
 
+    figures = registry.benchmark(protocol.name, "chain_figures", "suite").chain_figures
+    assert figures is not None
     length = plan.length or protocol.default_length
     if (settings.generation.engine or DEFAULT) == "none":
         raise UsageError("a chain needs an image generator: set 'generation.engine' to triton or openai")
@@ -309,7 +311,7 @@ async def _chains(
             outcomes.append(outcome_of(walk.chain, protocol))
         else:
             outcomes.append(_unanswered(walk.answer, why, protocol.name, walk.chain))
-    return [walk.answer for walk in walks], outcomes, protocol.figures(whole, length)
+    return [walk.answer for walk in walks], outcomes, figures(whole, length)
 
 
 def _count(reasons: Any) -> dict[str, int]:

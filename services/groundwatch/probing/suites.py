@@ -57,7 +57,7 @@ from groundwatch.models.asking import ASKED_FOR, CallKind
 from groundwatch.models.replies import Image, Text
 from groundwatch.models.settings import ChatSettings, TritonSettings
 from groundwatch.protocols import registry
-from groundwatch.protocols.base import ChainProtocol, Stage, lacks_benchmarks, load
+from groundwatch.protocols.base import ChainProtocol, Stage, load
 from groundwatch.protocols.method import Images, Question
 from groundwatch.protocols.prompts import asked_digest
 from groundwatch.runtime.settings import CaptioningSettings, Settings
@@ -234,7 +234,7 @@ class Suite:
 
 def benchmark(name: str, folder: Path, images: Path | None = None) -> Suite:
     """The suite of this name in a folder; images lie in its `images`, or beside it where there is none."""
-    read = registry.method(name, "suite", "suite").suite
+    read = registry.benchmark(name, "suite", "suite").suite
     assert read is not None
     if not folder.is_dir():
         raise UsageError(f"{folder}: is not a folder")
@@ -244,14 +244,7 @@ def benchmark(name: str, folder: Path, images: Path | None = None) -> Suite:
 
 def world(name: str, number: int = SCENES) -> Suite:
     """What this suite asks about `number` scenes of the miniature world. Raises `UsageError`."""
-    reference = registry.method(name, "world", "suite of the miniature world").world
-    if lacks_benchmarks(reference):
-        raise UsageError(
-            "questions about the miniature world are in the package groundwatch-benchmarks: install it, or "
-            "name the folder of a benchmark",
-            "benchmark",
-        )
-    ask = load(reference)
+    ask = load(registry.benchmark(name, "world", "suite of the miniature world").world)
     return Suite(name, WORLD, lambda: ask(list(islice(scenes(SEED), number))))
 
 

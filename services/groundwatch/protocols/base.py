@@ -13,7 +13,6 @@ from enum import StrEnum
 from functools import lru_cache
 from importlib import import_module
 from importlib.resources import files
-from importlib.util import find_spec
 from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
@@ -141,15 +140,6 @@ def load(reference: str) -> Any:
         return getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise UsageError(f"'{reference}' cannot be loaded: {error}") from error
-
-
-BENCHMARKS = "groundwatch_benchmarks"
-"""The package that measures the monitor itself, which is installed beside this one."""
-
-
-def lacks_benchmarks(reference: str) -> bool:
-    """Whether "module:attribute" is in the package of benchmarks, and that is not installed."""
-    return re.split("[.:]", reference)[0] == BENCHMARKS and find_spec(BENCHMARKS) is None
 
 
 NO_CLAIM = "no_claim_in_answer"

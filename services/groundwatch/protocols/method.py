@@ -1,4 +1,4 @@
-"""What a package of protocols holds: them, their arithmetic over files, the questions of their benchmark.
+"""What a package of protocols holds: them, and their benchmark.
 
 What lies in a room above (engines, the miniature world) is carried as "module:attribute" and loaded when it
 is wanted: `load` of `base`.
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from groundwatch.errors import FileFormatError, UsageError
-from groundwatch.events import Reference, ResponseRecorded, ResponseScored
+from groundwatch.events import ChainAdvanced, Reference, ResponseRecorded, ResponseScored
 from groundwatch.protocols.base import ChainProtocol, EvaluationProtocol
 from groundwatch.section import Section
 from groundwatch.statistics.intervals import Interval, Moments, mean_interval
@@ -179,14 +179,14 @@ class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
-class Method(msgspec.Struct, frozen=True, kw_only=True):
-    """A published method of evaluation: one protocol of its name, or one for each of its subsets.
+class Benchmark(msgspec.Struct, frozen=True, kw_only=True):
+    """What a work published beside its method: files, questions, results.
 
     `tally` is its arithmetic over recorded judgements, in the format that the work published. `answers` are
     those in a file of the work's own format, None when the file is not in it; `annotate` are the answers of
     a file, with references from its benchmark's annotation. `suite` are the questions of its benchmark in a
-    folder, None for one whose image is not there; `figures` is what the paper reports of their outcomes.
-    `package` holds the paper's tables of results, as files `table-*.json`.
+    folder, None for one whose image is not there; `figures` is what the paper reports of their outcomes, and
+    `chain_figures` of chains of a length. `package` holds the paper's tables, as files `table-*.json`.
 
     The others are "module:function". `file_judge` judges a file of the work's own format in place of the
     protocols, `world` asks about scenes of the miniature world. `validation` (how far its judges agree with
@@ -195,9 +195,6 @@ class Method(msgspec.Struct, frozen=True, kw_only=True):
     It is given `settings` and `progress` if it takes them, and returns its numbers or a `CommandResult`.
     """
 
-    name: str
-    protocols: tuple[EvaluationProtocol, ...]
-    settings: type[MethodSettings] | None = None
     tally: Tally | None = None
     answers: Callable[[Path], Sequence[ResponseRecorded] | None] | None = None
     annotate: Callable[[Path, Path, ReadResponses], list[ResponseRecorded]] | None = None
@@ -207,7 +204,20 @@ class Method(msgspec.Struct, frozen=True, kw_only=True):
     suite: Callable[[Path, Images], Iterable[Question | None]] | None = None
     world: str = ""
     figures: Callable[[Sequence[Pair]], Result] = mean_score
+    chain_figures: Callable[[Sequence[ChainAdvanced], int], Result] | None = None
     package: str = ""
+
+
+class Method(msgspec.Struct, frozen=True, kw_only=True):
+    """A published method of evaluation: one protocol of its name, or one for each of its subsets.
+
+    Its `benchmark` may be in another package: `registry.benchmark`.
+    """
+
+    name: str
+    protocols: tuple[EvaluationProtocol, ...]
+    settings: type[MethodSettings] | None = None
+    benchmark: Benchmark | None = None
 
     @property
     def chain(self) -> ChainProtocol | None:

@@ -24,8 +24,7 @@ Anything else is unread, with a reason, and never counted as either.
 
 import re
 import unicodedata
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 import msgspec
@@ -36,15 +35,10 @@ from groundwatch.events import (
     ClaimsMatched,
     ClaimsVerified,
     Decision,
-    KnownFact,
-    OutcomeKind,
-    Reference,
     ResponseRecorded,
 )
 from groundwatch.protocols.base import EvaluationProtocol, ExtractionRules, Score, Stage, folded, with_article
-from groundwatch.protocols.method import CATEGORY, IMAGE, Pair, Picture, Question
 from groundwatch.reading.document import read_document
-from groundwatch.statistics.intervals import Interval, bootstrap
 
 Answer = Literal["yes", "no"]
 
@@ -163,16 +157,6 @@ def read_reply(reply: str, question: str = "") -> Reading:
     return _later(text) or _stated(text, plain_reply(question))
 
 
-def read_as_published(reply: str) -> Answer:
-    """How the published script (AoiDragon/POPE, evaluate.py) reads a reply: never fails.
-
-    Of the text before the first full stop, without commas and cut at spaces: no if one piece is exactly
-    `No`, `no` or `not`, else yes. So an empty reply, a refusal and "Nope" are yes, and "not sure" is no.
-    """
-    words = reply.split(".")[0].replace(",", "").split(" ")
-    return "no" if not {"No", "not", "no"}.isdisjoint(words) else "yes"
-
-
 def spoken(reply: str) -> str:
     """The answer of a reply without what models put around it: reasoning and marks, a JSON object with a key
     such as `answer`, and `\\boxed{}`, of which the last counts.
@@ -235,9 +219,6 @@ NO_TRUTH = "no_truth"
 
 UNREAD = {"accuracy": 0.0}
 """The values of a reply that cannot be read: as wrong as any other, so that a refusal does not pay."""
-
-CELLS = ("tp", "fp", "tn", "fn")
-RATES = ("accuracy", "precision", "recall", "f1", "yes_ratio")
 
 _EXISTS = re.compile(r"^\s*(is|are) there (?:an? |any |some )?([^?]*[^?\s])\s*+(?:\?.*+)?$", re.IGNORECASE)
 ANSWERS: dict[str, Answer] = {"yes": "yes", "no": "no"}
@@ -315,71 +296,5 @@ def claim_of(response: ResponseRecorded, said: Answer) -> Claim:
     return Claim(text=text, category=said, parts=(question, said))
 
 
-def count(pairs: Iterable[tuple[Answer, Answer]]) -> Counter[str]:
-    """Count (what was said, what is true) by cell; each pair is one reply, in any order."""
-    return Counter(cell(said, true) for said, true in pairs)
-
-
 def cell(said: Answer, true: Answer) -> str:
     return ("t" if said == true else "f") + ("p" if said == "yes" else "n")
-
-
-def numbers(counts: Mapping[str, int]) -> dict[str, float | int | None]:
-    """`RATES` and `CELLS` by name, from the cells of replies that were read."""
-    tp, fp, tn, fn = (counts.get(name, 0) for name in CELLS)
-    parts = {
-        "accuracy": (tp + tn, tp + fp + tn + fn),
-        "precision": (tp, tp + fp),
-        "recall": (tp, tp + fn),
-        "f1": (2 * tp, 2 * tp + fp + fn),
-        "yes_ratio": (tp + fp, tp + fp + tn + fn),
-    }
-    rates = {name: part / whole if whole else None for name, (part, whole) in parts.items()}
-    return {**rates, "tp": tp, "fp": fp, "tn": tn, "fn": fn}
-
-
-def ask(name: str) -> str:
-    """POPE's template (section 4.1), with the article that the name takes."""
-    return f"Is there {with_article(name)} in the image?"
-
-
-def question(
-    protocol: str, name: str, text: str, label: Answer, image: str, picture: Picture, category: str
-) -> Question:
-    return Question(
-        id=name,
-        protocol=protocol,
-        prompt=text,
-        images=(picture,),
-        reference=Reference(facts=(KnownFact(text=text, holds=label == "yes"),)),
-        tags={CATEGORY: category, IMAGE: image},
-        unit=image,
-    )
-
-
-def outcome_cell(pair: Pair) -> str:
-    """The cell of an answer; without one `unread_yes` or `unread_no`, by what is true."""
-    asked, outcome = pair
-    facts = asked.reference.facts if asked.reference else ()
-    true: Answer = "yes" if facts and facts[0].holds else "no"
-    if outcome.outcome is not OutcomeKind.SCORED:
-        return f"unread_{true}"
-    return cell("yes" if outcome.claims[0].category == "yes" else "no", true)
-
-
-def unscored(pairs: Sequence[Pair]) -> dict[str, object]:
-    reasons = Counter(one.reason for _, one in pairs if one.outcome is not OutcomeKind.SCORED)
-    return {"unscored": reasons.total(), "unscored_by_reason": dict(sorted(reasons.items()))}
-
-
-def intervals(
-    units: Iterable[Mapping[str, int]],
-    rates: Callable[[Mapping[str, int]], Mapping[str, float | None]],
-    names: Iterable[str],
-) -> dict[str, Interval | None]:
-    """Each of these rates with its interval over units, which are counts by name."""
-    counts = [Counter(one) for one in units]
-    return {
-        name: bootstrap(counts, lambda drawn, name=name: rates(sum(drawn, Counter()))[name])  # type: ignore[misc]
-        for name in names
-    }

@@ -1,14 +1,16 @@
 """Where a protocol is found by name: in the packages beside this file, and in plug-ins.
 
-A plug-in is an installed package with an entry point `groundwatch.protocols` that names a `Method`.
+A plug-in is an installed package with an entry point `groundwatch.protocols` that names a `Method`. One of
+`groundwatch.benchmarks`, under the name of a method, names its `Benchmark`.
 """
 
 import functools
 import pkgutil
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +20,18 @@ from groundwatch import protocols
 from groundwatch.errors import SettingsError, UsageError
 from groundwatch.events import ResponseRecorded
 from groundwatch.protocols import prompts
-from groundwatch.protocols.base import EvaluationProtocol
-from groundwatch.protocols.method import Method
+from groundwatch.protocols.base import EvaluationProtocol, load
+from groundwatch.protocols.method import Benchmark, Method
 from groundwatch.section import Section
 
 GROUP = "groundwatch.protocols"
+
+BENCHMARKS_GROUP = "groundwatch.benchmarks"
+
+BENCHMARKS = "groundwatch_benchmarks"
+"""The package of the published benchmarks, which also measures the monitor itself."""
+
+NOT_INSTALLED = "{what} needs the package groundwatch-benchmarks: pip install groundwatch-benchmarks"
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}\Z")
 _ROOMS = ("captioning", "verification")
@@ -44,13 +53,43 @@ def methods() -> dict[str, Method]:
     return dict(sorted(found.items()))
 
 
-def method(name: str, part: str = "", what: str = "") -> Method:
-    """The method of this name, or of the protocol of this name, that has a part such as `tally`."""
-    able = {one.name: one for one in methods().values() if not part or getattr(one, part)}
+def method(name: str) -> Method:
+    """The method of this name, or of the protocol of this name."""
+    return _named(name, methods(), "protocol")
+
+
+@functools.cache
+def benchmarks() -> dict[str, Benchmark]:
+    """By the method's name: those that methods carry, and those with an entry point of their own."""
+    found = {name: one.benchmark for name, one in methods().items() if one.benchmark is not None}
+    for point in entry_points(group=BENCHMARKS_GROUP):
+        found.setdefault(point.name, point.load())
+    return dict(sorted(found.items()))
+
+
+def benchmark(name: str, part: str, what: str) -> Benchmark:
+    """That of the method or protocol of this name, which has a part such as `tally`.
+
+    Raises `UsageError` where there is none, or no package that brings it.
+    """
+    able = {one: methods()[one] for one, found in benchmarks().items() if getattr(found, part)}
+    if not able or (find_spec(BENCHMARKS) is None and name not in able):
+        raise UsageError(NOT_INSTALLED.format(what=f"{what} '{name}'"))
+    return benchmarks()[_named(name, able, what).name]
+
+
+def of_benchmarks(reference: str, what: str) -> Any:
+    """What "module:attribute" names in the package of the benchmarks. Raises `UsageError` without it."""
+    if find_spec(BENCHMARKS) is None:
+        raise UsageError(NOT_INSTALLED.format(what=what))
+    return load(f"{BENCHMARKS}.{reference}")
+
+
+def _named(name: str, able: Mapping[str, Method], what: str) -> Method:
     for one in able.values():
         if name in _names_of(one):
             return one
-    raise UsageError(f"no {what or 'protocol'} '{name}'; known are {', '.join(able)}")
+    raise UsageError(f"no {what} '{name}'; known are {', '.join(able)}")
 
 
 def names() -> tuple[str, ...]:
@@ -66,7 +105,7 @@ def get(name: str) -> EvaluationProtocol:
 
 def published_answers(path: Path) -> Sequence[ResponseRecorded] | None:
     """The answers in a file of some method's own format; None for a file in none of them."""
-    for one in methods().values():
+    for one in benchmarks().values():
         if one.answers is not None and (answers := one.answers(path)) is not None:
             return answers
     return None

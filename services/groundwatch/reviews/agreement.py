@@ -9,7 +9,6 @@ import msgspec
 
 from groundwatch.errors import MissingExtraError
 from groundwatch.events import Decision, OpinionGiven, ResponseScored
-from groundwatch.protocols.people import likert
 from groundwatch.reviews.opinions import Opinions
 from groundwatch.reviews.queues import Queues, QueueSpec
 from groundwatch.runtime.delivery.bus import ENCODER, Bus
@@ -27,6 +26,23 @@ LATEST = 200
 LEAST_REFUTED = 20
 """Facts that people or the judges refute, fewer of which tell no κ: where one of a thousand facts is wrong, a
 single one that is missed makes it 0, and its interval knows of no other."""
+
+
+def likert(hallucinated: int, facts: int) -> int:
+    """FaithScore's 1 to 5 (Appendix A) for an answer with `facts` facts of which some are hallucinated.
+
+    The appendix' formulas leave out exactly half, which its words give to 3 ("half or fewer"). Raises
+    `ValueError` without facts or with more hallucinated than there are.
+    """
+    if facts < 1 or not 0 <= hallucinated <= facts:
+        raise ValueError(f"{hallucinated} hallucinated of {facts} facts")
+    if hallucinated == 0:
+        return 5
+    if hallucinated == facts:
+        return 1
+    if 2 * hallucinated > facts:
+        return 2
+    return 3 if 3 * hallucinated >= facts else 4
 
 
 Pairs = Counter[tuple[bool, bool]]

@@ -25,7 +25,6 @@ from groundwatch.events import (
     ResponseScored,
 )
 from groundwatch.keys import home_key, response_key
-from groundwatch.protocols.people import PEOPLE, PersonsVerdict
 from groundwatch.reviews.opinions import check_opinion, opinion_on
 from groundwatch.reviews.queues import JUDGE, Items, Queues, QueueSpec, check_reviewer
 from groundwatch.runtime.delivery.bus import Bus
@@ -61,6 +60,19 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
     protocol: str
     reviewer: str
     holds: dict[int | str, Decision]
+
+
+PEOPLE = (Decision.SUPPORTED.value, Decision.REFUTED.value)
+
+
+class PersonsVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What one person says of one claim: a line of the file."""
+
+    id: str
+    tenant: str = "default"
+    protocol: str
+    claim: str | int
+    holds: bool
 
 
 FAITHSCORE: Format = "faithscore"

@@ -18,7 +18,6 @@ from groundwatch.errors import UsageError
 from groundwatch.events import Label
 from groundwatch.extraction.engines.reader import shipped_reader
 from groundwatch.models.embeddings import SentenceEmbedder
-from groundwatch.protocols.faithscore.suite import AnnotatedAnswer, read_annotations
 from groundwatch_benchmarks.agreement.faithscore import (
     facts_agreement,
     labelled_units,
@@ -26,6 +25,7 @@ from groundwatch_benchmarks.agreement.faithscore import (
     pair_facts,
     read,
 )
+from groundwatch_benchmarks.methods.faithscore.suite import AnnotatedAnswer, read_annotations
 
 ANNOTATION = Path(__file__).parents[4] / "shared" / "data" / "faithscore" / "annotation.jsonl"
 needs_annotation = pytest.mark.skipif(not ANNOTATION.exists(), reason=f"no annotated answers at {ANNOTATION}")

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from groundwatch.errors import FileFormatError, GroundwatchError
 from groundwatch.events import Decision, Judge, JudgedClaim, OutcomeKind, ResponseScored
-from groundwatch.protocols.published import read_lines
 from groundwatch_benchmarks.agreement.scores import (
     FoundObjects,
     PersonsScores,
     object_accuracy,
     score_agreement,
 )
+from groundwatch_benchmarks.json_files import read_lines
 
 
 def write(path: Path, *rows: object) -> Path:

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groundwatch.protocols.prompts import read_reply
-from groundwatch.protocols.trihe.files import Asked, read_benchmark, read_triplets
 from groundwatch_benchmarks.datasets.scene_graphs import ImageGraph, Thing
 from groundwatch_benchmarks.datasets.trihe import (
     benchmark_entry,
@@ -15,6 +14,7 @@ from groundwatch_benchmarks.datasets.trihe import (
     rich_enough,
     triplet_text,
 )
+from groundwatch_benchmarks.methods.trihe.files import Asked, read_benchmark, read_triplets
 
 GRAPH = ImageGraph(
     image_id="7",

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from groundwatch.keys import response_key
-from groundwatch.protocols.people import read_annotators
 from groundwatch.reviews.opinions import Opinions
 from groundwatch.reviews.queues import AnswerCount, Frame, Frames, Item, Items, Queues, QueueSpec
 from groundwatch.runtime.delivery.bus import Bus
+from groundwatch_benchmarks.agreement.people import read_annotators
 
 MAT = "There is a mat."
 FACTS = [

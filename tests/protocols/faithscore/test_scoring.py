@@ -25,7 +25,7 @@ from groundwatch.protocols.faithscore.protocol import (
     score_facts,
     score_verified,
 )
-from groundwatch.protocols.people import likert
+from groundwatch.reviews.agreement import likert
 
 YES, NO, OPEN = Decision.SUPPORTED, Decision.REFUTED, Decision.UNDECIDED
 UNITS = 6

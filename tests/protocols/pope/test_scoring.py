@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groundwatch.protocols.questions import RATES, cell, count, numbers
+from groundwatch.protocols.questions import cell
+from groundwatch_benchmarks.methods.yes_no import RATES, count, numbers
 
 answers = st.sampled_from(["yes", "no"])
 pairs = st.lists(st.tuples(answers, answers), max_size=60)

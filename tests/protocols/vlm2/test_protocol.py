@@ -17,8 +17,8 @@ from groundwatch.events import (
 )
 from groundwatch.protocols import registry
 from groundwatch.protocols.method import TallyRequest
-from groundwatch.protocols.vlm2.files import TALLY
 from groundwatch.protocols.vlm2.protocol import Vlm2, is_right, read_choice, read_number
+from groundwatch_benchmarks.methods.vlm2.suite import TALLY
 
 CASES = cases(__file__)
 

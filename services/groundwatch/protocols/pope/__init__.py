@@ -1,13 +1,4 @@
 from groundwatch.protocols.method import Method
-from groundwatch.protocols.pope.protocol import TALLY, Pope, annotate, figures, read_suite
+from groundwatch.protocols.pope.protocol import Pope
 
-METHOD = Method(
-    name=Pope.name,
-    protocols=(Pope(),),
-    tally=TALLY,
-    annotate=annotate,
-    dataset="groundwatch_benchmarks.datasets.pope:build_dataset",
-    suite=read_suite,
-    figures=figures,
-    world="groundwatch_benchmarks.worlds:pope",
-)
+METHOD = Method(name=Pope.name, protocols=(Pope(),))

@@ -10,7 +10,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from statistics import fmean
 
 import msgspec
 
@@ -85,36 +84,6 @@ def count(response: Matched, subset: Subset, *, in_order: bool = False) -> Count
     if subset is Subset.RELATION_COMPARATIVE:
         return _count_ranked(response)
     return _count_named(response)
-
-
-def pool(counts: Iterable[Counts]) -> dict[str, float | int | None]:
-    """A corpus, in any order: both measures pooled (sums divided by sums) and averaged over responses.
-
-    `unscored` counts responses without any feature, which have no faithfulness; their images' features
-    still wait to be covered, so they count as 0 in the coverage. A number that does not exist is None.
-    """
-    each = list(counts)
-    total = sum(each, Counts())
-    faithful = [one.faithfulness for one in each if one.faithfulness is not None]
-    covered = [one.coverage for one in each if one.coverage is not None]
-    return {
-        "faithfulness": total.faithfulness,
-        "coverage": total.coverage,
-        "faithfulness_mean": fmean(faithful) if faithful else None,
-        "coverage_mean": fmean(covered) if covered else None,
-        "responses": len(each),
-        "unscored": len(each) - len(faithful),
-        "stray": total.stray,
-    }
-
-
-def measure(responses: Sequence[Matched], subset: Subset, *, in_order: bool = False) -> dict[str, object]:
-    """A corpus as `pool` has it, and beside it what its numbered features come to `in_order`."""
-    found: dict[str, object] = dict(pool(count(one, subset, in_order=in_order) for one in responses))
-    if subset in NUMBERED:
-        held = pool(count(one, subset, in_order=True) for one in responses)
-        found["in_order"] = {name: held[name] for name in ("faithfulness", "coverage")}
-    return found
 
 
 def ordered(ranks: Sequence[int]) -> int:
