@@ -8,9 +8,9 @@ from statistics import fmean
 
 import pytest
 
-from groundwatch import protocols
 from groundwatch.protocols import registry
 from groundwatch.statistics.intervals import mean_ranks
+from groundwatch_benchmarks import methods
 from groundwatch_benchmarks.published import PublishedTable, tables
 
 KEYS = [(table.protocol, table.source.table) for table in tables()]
@@ -83,7 +83,7 @@ def test_every_table_names_its_source_and_fits_together(table: PublishedTable):
 
 
 def test_every_file_is_read():
-    shipped = list(Path(protocols.__path__[0]).glob("*/table-*.json"))
+    shipped = list(Path(methods.__path__[0]).glob("*/table-*.json"))
     assert len(shipped) == len(tables())
     for one in shipped:
         found = json.loads(one.read_text("utf-8"))

@@ -76,7 +76,7 @@ def test_responses_beside_the_benchmark(write):
         read({})
     with pytest.raises(FileFormatError, match="response '1' names image '8'"):
         read({"image_id": "8"})
-    with pytest.raises(UsageError, match="faithscore takes no annotation"):
+    with pytest.raises(UsageError, match="no benchmark with annotations of 'faithscore'; known are"):
         read_responses("faithscore", annotation, annotation, DEFAULT_LIMITS)
 
 

@@ -41,7 +41,7 @@ from groundwatch.events import (
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import Figure
 from groundwatch.protocols.chair.protocol import Caption, chair
-from groundwatch.protocols.method import Question
+from groundwatch.protocols.method import Benchmark, Question
 from groundwatch.protocols.questions import read_claim
 from groundwatch.reporting import figures
 from groundwatch.reporting.figures import FigureReport, FigureSums, Headline
@@ -52,6 +52,7 @@ from groundwatch.runtime.delivery.outcomes import outcome_of, unscored
 from groundwatch.statistics.intervals import Interval
 from groundwatch.terminal import Console
 from groundwatch_benchmarks.json_files import Place
+from groundwatch_benchmarks.methods.genception.suite import figures as chain_figures
 from groundwatch_benchmarks.methods.vlm2.suite import score_outcomes, tally
 
 JUDGE = Judge(engine="test")
@@ -169,7 +170,8 @@ def offline(protocol: str, judged: list[tuple[object, ResponseScored]]) -> dict[
             unit=asked.images[0],
         )
         pairs.append((question, outcome))
-    found = registry.benchmark(protocol, "figures", "suite").figures(pairs)
+    benchmark = registry.benchmarks().get(registry.method(protocol).name, Benchmark())
+    found = benchmark.figures(pairs)
     match protocol:
         case "tri-he":
             kinds = {
@@ -192,8 +194,7 @@ def offline(protocol: str, judged: list[tuple[object, ResponseScored]]) -> dict[
             return {"score": found["score_mean"], "score_read": found["read_mean"], "right": fmean(read)}  # type: ignore[dict-item]
         case "genception":
             chains = [one for one, _ in judged]
-            protocol_itself = registry.get(protocol)
-            return {f"gc{t}": protocol_itself.figures(chains, t)["gc"] for t in (1, 3, 5)}  # type: ignore[attr-defined]
+            return {f"gc{t}": chain_figures(chains, t)["gc"] for t in (1, 3, 5)}  # type: ignore[misc, arg-type]
         case "chair":
             captions = [
                 Caption(

@@ -92,7 +92,8 @@ def test_nothing_drifts_nowhere():
     assert mean_gc([], 1) is None
 
 
-PRINTED = msgspec.json.decode(files("groundwatch_benchmarks.methods.genception").joinpath("table-2.json").read_bytes())
+TABLE_2 = files("groundwatch_benchmarks.methods.genception").joinpath("table-2.json")
+PRINTED = msgspec.json.decode(TABLE_2.read_bytes())
 
 
 CATEGORIES = [
