@@ -1,6 +1,6 @@
-"""The contract as documents, generated from the code: JSON Schema of every event, and AsyncAPI.
+"""The contract as documents, generated from the code: JSON Schema of every event, AsyncAPI, and OpenAPI.
 
-`python -m tools.schema` rewrites both under `docs/schema`; a test fails when what is committed there
+`python -m tools.schema` rewrites them under `docs/schema`; a test fails when what is committed there
 is not what the code says.
 """
 
@@ -33,6 +33,7 @@ from groundwatch.topology import (
     ConsumerSpec,
     stream,
 )
+from tools import openapi
 
 FOLDER = Path("docs/schema")
 EVENTS_FILE = "events.schema.json"
@@ -113,15 +114,16 @@ def asyncapi() -> dict[str, Any]:
 
 
 def documents() -> dict[str, bytes]:
-    """Both documents as the bytes of their files."""
+    """Every document as the bytes of its file."""
+    made = {EVENTS_FILE: events_schema(), ASYNCAPI_FILE: asyncapi(), openapi.FILE: openapi.document()}
     return {
         name: msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
-        for name, document in ((EVENTS_FILE, events_schema()), (ASYNCAPI_FILE, asyncapi()))
+        for name, document in made.items()
     }
 
 
 def write(folder: Path = FOLDER) -> None:
-    """Write both documents into `folder`."""
+    """Write them into `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in documents().items():
         (folder / name).write_bytes(content)

@@ -13,7 +13,7 @@ import pytest
 from faststream.specification.asyncapi.v3_0_0.schema import ApplicationSchema
 
 from groundwatch import topology
-from tools import schema
+from tools import openapi, schema
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = Path(__file__).parents[1] / "data" / "events-v1.jsonl"
@@ -134,7 +134,7 @@ def resolve(document: dict[str, Any], reference: str) -> Any:
     return found
 
 
-@pytest.mark.parametrize("name", [schema.EVENTS_FILE, schema.ASYNCAPI_FILE])
+@pytest.mark.parametrize("name", [schema.EVENTS_FILE, schema.ASYNCAPI_FILE, openapi.FILE])
 def test_committed_documents_are_what_the_code_generates(name):
     committed = (ROOT / schema.FOLDER / name).read_bytes()
     assert committed == schema.documents()[name], "run: python -m tools.schema"

@@ -98,7 +98,8 @@ class ReviewRoutes:
         self._opinions = Opinions(core.bus)
 
     def routes(self) -> list[Route]:
-        both, queue, item = self._pages.both, "/v1/queues/{name}", "/v1/queues/{name}/items/{key}"
+        both, answered = self._pages.both, bounded()
+        queue, item = "/v1/queues/{name}", "/v1/queues/{name}/items/{key}"
         return [
             *both("/queues", self.list_queues, VIEW),
             # Who may not has their words back, beside why.
@@ -108,24 +109,16 @@ class ReviewRoutes:
             *both("/queues/{name}/close", self.close, OPERATE, ["POST"]),
             *both("/queues/{name}/open", self.close, OPERATE, ["POST"]),
             self._pages.route("/review/{name}", self.review, REVIEW_PAGE),
-            Route(f"{queue}/next", self._answered(self.next), REVIEW, methods=["POST"]),
-            Route(item, self._answered(self.item), REVIEW),
-            Route(f"{item}/draft", self._answered(self.draft), REVIEW, methods=["PUT"]),
-            Route(f"{item}/opinion", self._answered(self.opinion), REVIEW, methods=["POST"]),
-            Route(f"{item}/opinion", self._answered(self.undo), REVIEW, methods=["DELETE"]),
-            Route(f"{item}/release", self._answered(self.release), REVIEW, methods=["POST"]),
-            Route("/v1/agreement", self._answered(self.agreement), AGREEMENT),
-            Route("/v1/opinions", self._answered(self.export), VIEW),
-            Route("/v1/opinions", self._answered(self.take), OPERATE, methods=["POST"]),
+            Route(f"{queue}/next", answered(self.next), REVIEW, methods=["POST"]),
+            Route(item, answered(self.item), REVIEW),
+            Route(f"{item}/draft", answered(self.draft), REVIEW, methods=["PUT"]),
+            Route(f"{item}/opinion", answered(self.opinion), REVIEW, methods=["POST"]),
+            Route(f"{item}/opinion", answered(self.undo), REVIEW, methods=["DELETE"]),
+            Route(f"{item}/release", answered(self.release), REVIEW, methods=["POST"]),
+            Route("/v1/agreement", answered(self.agreement), AGREEMENT),
+            Route("/v1/opinions", answered(self.export), VIEW),
+            Route("/v1/opinions", answered(self.take), OPERATE, methods=["POST"]),
         ]
-
-    def _answered(self, handle: Any) -> Any:
-        async def answered(request: Request) -> Response:
-            async with bounded():
-                answer: Response = await handle(request)
-            return answer
-
-        return answered
 
     async def next(self, request: Request) -> Response:
         """The reviewer's next item, with what is to be seen; 204 when there is none."""
