@@ -57,6 +57,14 @@ def test_a_folder_that_is_none(tmp_path):
         VisionLanguage(Parameters(model_id=str(tmp_path / "absent")))
 
 
+def test_a_torchvision_of_another_torch_is_told_in_one_line(folder, tmp_path, monkeypatch):
+    (tmp_path / "torchvision.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(CheckpointError, match=r"^torchvision.*nms does not exist\): install both") as raised:
+        VisionLanguage(Parameters(model_id=str(folder)))
+    assert "\n" not in str(raised.value)
+
+
 def test_types_of_number(folder):
     half = VisionLanguage(Parameters(model_id=str(folder), dtype="bfloat16"))
     assert half.model.dtype is torch.bfloat16

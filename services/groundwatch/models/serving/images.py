@@ -232,6 +232,13 @@ def loading(parameters: Parameters) -> Iterator[None]:
         if (found := checkpoint_digest(folder)) != parameters.weights_sha256:
             stated = f"the files have SHA-256 {found}, the repository says {parameters.weights_sha256}"
             raise CheckpointError(f"{folder}: {stated}: write the repository anew")
+    if importlib.util.find_spec("torchvision"):
+        try:
+            importlib.import_module("torchvision")
+        except Exception as error:
+            why = f"torchvision, which prepares images, cannot be used with torch {torch.__version__}"
+            mend = "install both from one index, or leave torchvision out"
+            raise CheckpointError(f"{why} ({str(error).partition(chr(10))[0]}): {mend}") from error
     try:
         yield
     except CheckpointError:
