@@ -76,6 +76,8 @@ class GatewayCore:
         answers: Index | None = None,
     ) -> None:
         self.settings = settings.gateway
+        judges = settings.verification.judges()
+        self.judges = {name: judges[name] for name in self.settings.protocols if name in judges}
         self.bus = bus
         self.metrics = metrics
         self.replays = replays

@@ -12,6 +12,7 @@ from tests.runtime.conftest import eventually
 from tests.support.pages import address, check_page, is_too_wide, open_page
 
 from groundwatch.events import Decision, Judge, JudgedClaim
+from groundwatch.gateway.pages.first_steps import SAMPLE as FIRST
 from groundwatch.reporting.corrected import CorrectedRow
 from groundwatch.reporting.report import shipped
 from groundwatch.reviews.corrected import CorrectedRates, write_corrected
@@ -165,11 +166,26 @@ async def test_new_answers_arrive_without_loading_again(browser, gateway, publis
         await expect(page.locator("table.models tbody th", has_text="merlin-2b")).to_have_count(1)
 
 
-async def test_without_an_answer_it_says_how_to_send_one(browser, gateway_factory):
+async def test_the_first_steps_tick_themselves(browser, gateway_factory, publish):
     gateway = await gateway_factory()
-    await check_page(browser, address(gateway), ".empty pre", widths=(390,))
-    shown = (await gateway.http.get("/")).text
-    assert f"curl http://127.0.0.1:{gateway.service.port}/v1/responses" in shown
+    await check_page(browser, address(gateway), ".first-steps pre", widths=(390,))
+    async with open_page(
+        browser, address(gateway), permissions=["clipboard-read", "clipboard-write"]
+    ) as page:
+        steps = page.locator(".first-steps > li")
+        send = steps.filter(has_text="Send one answer")
+        await send.get_by_role("button", name="Copy").click()
+        await expect(send.get_by_role("button", name="Copied")).to_be_visible()
+        copied = await page.evaluate("navigator.clipboard.readText()")
+        assert copied.startswith(f"curl http://127.0.0.1:{gateway.service.port}/v1/responses -H")
+        await page.get_by_text("Python SDK").click()
+        await expect(page.get_by_text("wrap_openai(OpenAI()")).to_be_visible()
+        assert (await gateway.post(FIRST)).status_code == 202
+        await expect(send.get_by_text("done")).to_be_visible()
+        await expect(page.get_by_text("wrap_openai(OpenAI()")).to_be_visible()
+        await publish("other", model="heron-7b")
+        await expect(steps.filter(has_text="Connect what you run").get_by_text("done")).to_be_visible()
+        await expect(page.get_by_role("heading", name="One step is left")).to_be_visible()
 
 
 HOSTILE = "<img src=x onerror=alert(1)>\x1b[31m\u202e\u200b" + "w" * 2_000

@@ -1,17 +1,22 @@
 """The first page: every model and version side by side, each number with a way to the answers behind it."""
 
-from importlib import resources
+import contextlib
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from groundwatch.errors import GroundwatchError
+from groundwatch.events import LIVE
 from groundwatch.gateway.auth import Need
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.requests import Route, is_json, json
+from groundwatch.gateway.pages.first_steps import FEW as FEW_ANSWERS
+from groundwatch.gateway.pages.first_steps import first_steps
 from groundwatch.gateway.pages.rendering import Pages, scale_top
 from groundwatch.keys import digest
 from groundwatch.reporting.alarms import Raised
+from groundwatch.reporting.answers import AnswerQuery
 from groundwatch.reporting.render import beside_rate
 from groundwatch.reporting.report import ModelReport
 from groundwatch.reporting.trends import Point, VersionReport, merged_trend
@@ -32,8 +37,6 @@ RECENT_SECONDS = 600.0
 
 HEATS = (0.03, 0.08, 0.15, 0.25)
 """Rates from which on a cell of the table of categories is darker."""
-
-SAMPLE = msgspec.json.decode(resources.files(__package__ or "").joinpath("sample.json").read_bytes())
 
 
 class ModelRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +70,18 @@ class Overview:
         report = await live.report()
         raised = [one for one in live.raised if one.recovered_at is None]
         problem = self._core.bus.away or live.problem
-        parts = (report["sequence"], len(live.raised), len(raised), report["complete"], problem)
+        archived = {} if report["models"] or not report["complete"] else await self._archived()
+        judged = {row["model"] for row in report["models"]}
+        steps = first_steps(self._core, f"{request.url.scheme}://{request.url.netloc}", judged)
+        parts = (
+            report["sequence"],
+            len(live.raised),
+            len(raised),
+            report["complete"],
+            problem,
+            steps.left,
+            archived,
+        )
         state = digest(*map(str, parts))[:16]
         if query.get("seen") == state:
             return Response(status_code=204)
@@ -106,9 +120,18 @@ class Overview:
                 for one in (row.corrected, *(rate for _, rate in row.versions))
             ),
             problem=problem,
-            sample=_sample(f"{request.url.scheme}://{request.url.netloc}", self._core.access.asks),
+            steps=steps,
+            archived=archived,
+            few=FEW_ANSWERS,
             since=max(0, since),
         )
+
+    async def _archived(self) -> dict[str, int]:
+        """Answers that the archive has by model: all there is where the streams hold none any more."""
+        with contextlib.suppress(GroundwatchError):
+            if (found := await self._core.answers.count(AnswerQuery(run=LIVE))) is not None:
+                return found.names["model"]
+        return {}
 
     async def _rows(self, reports: list[dict[str, object]], raised: list[Raised]) -> list[ModelRow]:
         """Alarmed models first; then by protocol, and of many the busiest first."""
@@ -185,10 +208,3 @@ def _categories(rows: list[ModelRow]) -> list[str]:
 
 def _heat(rate: Interval | None) -> int:
     return sum(rate.value >= one for one in HEATS) if rate is not None else 0
-
-
-def _sample(origin: str, token: bool) -> str:
-    """The command that sends a first answer. It is judged by its reference: the box is not green."""
-    header = " -H 'Authorization: Bearer TOKEN'" if token else ""
-    body = msgspec.json.encode(SAMPLE).decode()
-    return f"curl {origin}/v1/responses -H 'Content-Type: application/json'{header} -d '{body}'"

@@ -33,18 +33,20 @@ function isHeld() {
   const selection = getSelection(), focused = document.activeElement;
   return (selection && !selection.isCollapsed && fresh.contains(selection.anchorNode))
     || fresh.querySelector(":active") !== null
-    || (fresh.contains(focused) && focused.matches("input, select, textarea"));
+    || (fresh.contains(focused) && focused.matches("input:not([type=radio]), select, textarea"));
 }
 function named(element) { return element.tagName + (element.getAttribute("href") || element.textContent); }
 function put(html) {
   const before = [...fresh.querySelectorAll(FOCUSABLE)], at = before.indexOf(document.activeElement);
   const same = before.slice(0, at + 1).filter(one => at >= 0 && named(one) === named(before[at])).length;
   const scrolled = [...fresh.querySelectorAll(".scroll")].map(one => one.scrollLeft);
+  const checked = [...fresh.querySelectorAll(":checked[id]")].map(one => one.id);
   const opened = [...fresh.querySelectorAll("details")].map(one => one.open);
   fresh.innerHTML = html;
   inReadersZone(fresh);
   fresh.querySelectorAll(".scroll").forEach((one, index) => { one.scrollLeft = scrolled[index] || 0; });
   fresh.querySelectorAll("details").forEach((one, index) => { one.open = opened[index] ?? one.open; });
+  checked.forEach(id => { const one = document.getElementById(id); if (one) one.checked = true; });
   document.dispatchEvent(new Event("refreshed"));
   if (at < 0) return;
   const after = [...fresh.querySelectorAll(FOCUSABLE)];

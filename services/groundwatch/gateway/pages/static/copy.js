@@ -1,0 +1,18 @@
+/* Buttons with data-copy copy the text of the element of that id, or of none the attribute data-text. */
+const TOLD_MS = 2000;
+
+async function copy(text, element) {
+  /* Only an address with TLS, or this machine, has a clipboard: elsewhere the text is selected, and copied by hand. */
+  if (navigator.clipboard) return navigator.clipboard.writeText(text).then(() => "Copied");
+  if (element) getSelection().selectAllChildren(element);
+  return document.execCommand("copy") ? "Copied" : "Selected";
+}
+document.addEventListener("click", async event => {
+  const button = event.target.closest("[data-copy]");
+  if (!button) return;
+  const element = document.getElementById(button.dataset.copy), before = button.textContent;
+  if (button.dataset.told) return;
+  button.dataset.told = "1";
+  button.textContent = await copy(element?.textContent ?? button.dataset.text, element).catch(() => "Not copied");
+  setTimeout(() => { button.textContent = before; delete button.dataset.told; }, TOLD_MS);
+});
