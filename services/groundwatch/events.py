@@ -502,7 +502,9 @@ class OpinionGiven(Event, frozen=True, kw_only=True):
     responses the outcome stands for (`statistics.sampling.weight`), `fingerprint` names its set of judges,
     and `judged` has by category, and for `all` of them, how many claims these refuted and decided. `labels`
     are by sub-sentence, None where nothing was said; `mark` is for the whole answer, 1 to 5. `seconds` is how
-    long the reviewer took, `revision` counts what the same reviewer said of the same answer.
+    long the reviewer took, `revision` counts what the same reviewer said of the same answer. An `objection`
+    is what somebody said of single facts where they came upon the answer: it stands beside their other
+    opinion, and, chosen because a judge seemed wrong, says nothing of how often judges are.
     """
 
     id: str
@@ -527,6 +529,7 @@ class OpinionGiven(Event, frozen=True, kw_only=True):
     given_at: float = 0.0
     seconds: float = 0.0
     revision: Number = 1
+    objection: bool = False
 
     @property
     def key(self) -> str:

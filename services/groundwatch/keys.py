@@ -24,9 +24,9 @@ def response_key(tenant: str, response_id: str, partition: int = 0) -> str:
 
 
 @lru_cache(maxsize=1_024)
-def reviewer_key(name: str) -> str:
-    """Name a reviewer inside subjects: 16 hex digits, safe whatever characters the name has."""
-    return digest("reviewer", name)[:16]
+def reviewer_key(name: str, objection: bool = False) -> str:
+    """Name a reviewer, or one as who objects, inside subjects: 16 hex digits, whatever the name has in it."""
+    return digest("objection" if objection else "reviewer", name)[:16]
 
 
 def in_partition(key: str, partition: int) -> str:

@@ -198,9 +198,14 @@ class AgreementReader:
         self._known: dict[tuple[str, str, str], Verdicts] = {}
 
     async def compute(self, at: float) -> Agreement:
-        """Over all opinions of people that are kept; `unreadable` ones are skipped. Raises `Unavailable`."""
+        """Over all opinions of people that are kept but objections; `unreadable` ones are skipped. Raises
+        `Unavailable`."""
         reading = Opinions(self._bus)
-        opinions = [one for one in await reading.latest() if one.judge is None and (one.facts or one.mark)]
+        opinions = [
+            one
+            for one in await reading.latest()
+            if one.judge is None and not one.objection and (one.facts or one.mark)
+        ]
         self.unreadable = reading.unreadable
         for opinion in opinions:
             if _place(opinion) not in self._known and len(self._known) < REMEMBERED:

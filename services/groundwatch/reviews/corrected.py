@@ -72,7 +72,8 @@ class QueueSamples:
                 self.populations.setdefault(group, WeightedSums()).merge(_copied(sums))
         given: dict[By, dict[tuple[str, str], list[OpinionGiven]]] = {"people": {}, "model": {}}
         for opinion in opinions:
-            if opinion.probability > 0 and (opinion.facts or not opinion.judged.get(ALL, (0, 0))[1]):
+            drawn = opinion.probability > 0 and not opinion.objection
+            if drawn and (opinion.facts or not opinion.judged.get(ALL, (0, 0))[1]):
                 by: By = "model" if opinion.judge is not None else "people"
                 given[by].setdefault((opinion.key, opinion.fingerprint), []).append(opinion)
         self._answers: dict[tuple[By, str, str, str], list[ReviewedAnswer]] = defaultdict(list)

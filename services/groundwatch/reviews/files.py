@@ -104,6 +104,9 @@ async def lines_of(
 def _lines(one: OpinionGiven, form: Format) -> Iterator[dict[str, Any] | OpinionGiven]:
     if form == "opinions":
         yield one
+    elif one.objection:
+        # Who reads these compares judges with people.
+        return
     elif form == "labels":
         for at, label in enumerate(one.labels):
             if label is not None:
@@ -262,8 +265,10 @@ async def _opinion(
                 labels=said.labels,
                 mark=said.mark,
                 seconds=min(max(0.0, said.seconds), MAX_SECONDS),
+                objection=said.objection,
             )
-            opinion = await _drawn(bus, queues.get(said.queue), opinion)
+            if not said.objection:
+                opinion = await _drawn(bus, queues.get(said.queue), opinion)
         check_opinion(outcome, opinion.facts, opinion.labels)
     except InputError as error:
         raise InputError(f"line {line}: {error}") from error
@@ -286,6 +291,8 @@ def _no_annotation(one: OpinionGiven) -> str:
 
     What another protocol calls a claim is no atomic fact: "man is riding horse".
     """
+    if one.objection:
+        return "objections"
     if one.protocol != FAITHSCORE:
         return "about other protocols' claims"
     if one.judge is not None:

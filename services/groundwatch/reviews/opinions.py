@@ -1,13 +1,14 @@
 """Opinions in their stream: of one reviewer about one answer the last one counts, and each is there once."""
 
 import contextlib
+import time
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
 from groundwatch.errors import InputError, Unavailable, words
-from groundwatch.events import FactOpinion, Label, OpinionGiven, ResponseScored
+from groundwatch.events import Decision, FactOpinion, Label, OpinionGiven, ResponseScored
 from groundwatch.keys import home_key, reviewer_key
 from groundwatch.reporting.sums import facts_of, fingerprint
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, Stored
@@ -45,9 +46,8 @@ class Opinions:
         """Put it behind what the same reviewer said of the same answer before; nothing, where it says the
         same, or not to `replace` what was said for the same queue. Raises `InputError` for one that is too
         large."""
-        subject = subject_of(
-            "opinion", opinion.run, opinion.protocol, reviewer_key(opinion.reviewer), opinion.key
-        )
+        author = reviewer_key(opinion.reviewer, opinion.objection)
+        subject = subject_of("opinion", opinion.run, opinion.protocol, author, opinion.key)
         for _ in range(TRIES):
             before = await self._last(subject)
             sequence, said = (before.sequence, before.opinion) if before is not None else (0, None)
@@ -65,6 +65,32 @@ class Opinions:
             if await self._bus.create(message) is Stored.NEW:
                 return Stored.NEW
         raise Unavailable("others write the same opinion at this moment: send it again")
+
+    async def object_to(
+        self, outcome: ResponseScored, claim: int, decision: Decision | None, reviewer: str
+    ) -> Stored:
+        """Say of one claim what somebody says who came upon it, beside what they objected to before in the
+        answer; None takes it back. No rule drew it: it is in no rate. Raises `InputError`."""
+        author = reviewer_key(reviewer, objection=True)
+        before = await self._last(subject_of("opinion", outcome.run, outcome.protocol, author, outcome.key))
+        kept = before.opinion.facts if before is not None else ()
+        facts = {one.claim: one for one in kept if one.claim != claim}
+        if not 0 <= claim < len(outcome.claims):
+            raise InputError(f"there is no claim {claim}")
+        if decision is not None:
+            said = outcome.claims[claim]
+            facts[claim] = FactOpinion(
+                text=said.text, category=said.category, decision=decision, unit=said.unit, claim=claim
+            )
+        return await self.give(
+            opinion_on(
+                outcome,
+                reviewer=reviewer,
+                facts=tuple(facts.values()),
+                given_at=time.time(),
+                objection=True,
+            )
+        )
 
     async def last(self, run: str, protocol: str, reviewer: str, key: str) -> OpinionGiven | None:
         """What this reviewer said last of this answer."""
@@ -97,7 +123,7 @@ class Opinions:
 
     async def latest(self, subject: str = f"{PREFIX}.opinion.>") -> list[OpinionGiven]:
         """Of each reviewer about each answer the last opinion."""
-        found: dict[tuple[str, str, str, str], OpinionGiven] = {}
+        found: dict[tuple[str, str, str, str, bool], OpinionGiven] = {}
         async for one in self.read(subject=subject):
             found[identity(one.opinion)] = one.opinion
         return list(found.values())
@@ -162,9 +188,9 @@ def check_opinion(
             raise InputError(f"facts: a category has 1 to {MAX_CATEGORY} characters")
 
 
-def identity(opinion: OpinionGiven) -> tuple[str, str, str, str]:
+def identity(opinion: OpinionGiven) -> tuple[str, str, str, str, bool]:
     """Whose opinion of what it is: another one of the same identity replaces it."""
-    return opinion.run, opinion.protocol, opinion.key, opinion.reviewer
+    return opinion.run, opinion.protocol, opinion.key, opinion.reviewer, opinion.objection
 
 
 def _same(one: OpinionGiven, other: OpinionGiven) -> bool:

@@ -61,6 +61,7 @@ GET     /v1/runs                        viewer
 GET     /v1/runs/{name}                 viewer
 GET     /v1/scores                      viewer
 POST    /alarms/{key}/acknowledge       reviewer    all tenants
+POST    /answers/{id:path}              reviewer
 POST    /api/public/media               sender      shared
 POST    /api/public/otel/v1/traces      sender
 POST    /health/dead/{number}/retry     operator    all tenants

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import html
 import re
+import time
 from collections.abc import AsyncIterator
 from urllib.parse import quote
 
 import pytest
 from playwright.async_api import Browser, expect
-from tests.support.answer_pages import ANSWER, Filler
+from tests.support.answer_pages import ANSWER, Filler, fact, picture
 from tests.support.browser import open_browser
 from tests.support.pages import check_page, is_too_wide, open_page, serious_faults
 
@@ -23,8 +24,15 @@ from groundwatch.events import (
     OutcomeKind,
     SubSentence,
 )
-from groundwatch.gateway.pages.answers import marked, marked_sentence, unread_shares
+from groundwatch.gateway.pages.answers import (
+    by_object,
+    facts_of,
+    marked,
+    marked_sentence,
+    unread_shares,
+)
 from groundwatch.keys import response_key
+from groundwatch.reviews.opinions import Opinions
 from groundwatch.runtime.stores.tombstones import Tombstone, tombstone_name, write
 
 HOSTILE = quote("hostile <b>&'\"/?#", safe="")
@@ -63,7 +71,7 @@ def test_words_of_refuted_facts_are_marked_in_their_sub_sentence():
     answer = "Two dogs run. It is fun. <b>A cat</b> sleeps."
     units = (unit(0, 13, ""), unit(13, 24, "", Label.ANALYTICAL), unit(24, len(answer), ""))
     made = str(marked(answer, units, (claim("There are two dogs."), claim("A cat sleeps.", unit=2))))
-    assert re.findall("<mark>(.*?)</mark>", made) == ["Two", "dogs", "cat", "sleeps"]
+    assert re.findall("<mark[^>]*>(.*?)</mark>", made) == ["Two", "dogs", "cat", "sleeps"]
     assert '<span class="unit analytical" title="analytical: not judged">It is fun.</span>' in made
     assert "<b>" not in made and "&lt;" in made
     assert "mark" not in str(marked(answer, units, (claim("A dog.", Decision.SUPPORTED),)))
@@ -76,10 +84,10 @@ def test_of_a_fact_the_words_are_marked_that_say_it_and_no_others_like_them():
     units = (unit(6, 43, ""), unit(43, len(answer), ""))
     wrong = claim("The dog is red.", span=(red, red + 3))
     made = str(marked(answer, units, (wrong,)))
-    assert re.findall("<mark>(.*?)</mark>", made) == ["red"]
+    assert re.findall("<mark[^>]*>(.*?)</mark>", made) == ["red"]
     assert 'title="✗ The dog is red."' in made and html.unescape(re.sub("<.*?>", "", made)) == answer
     both = str(marked(answer, units, (wrong, claim("A ball."))))
-    assert re.findall("<mark>(.*?)</mark>", both) == ["red", "ball"]
+    assert re.findall("<mark[^>]*>(.*?)</mark>", both) == ["red", "ball"]
 
 
 def test_words_that_several_facts_share_are_marked_once_and_around_what_was_not_read():
@@ -90,7 +98,7 @@ def test_words_that_several_facts_share_are_marked_once_and_around_what_was_not_
         LeftOut(start=10, end=14, kind=LeftOutKind.MARK),
     )
     made = str(marked(answer, (unit(0, len(answer), ""),), facts, left_out=left_out))
-    assert re.findall("<mark>(.*?)</mark>", made) == ["red b", "all."]
+    assert re.findall("<mark[^>]*>(.*?)</mark>", made) == ["red ", "b", "all", "."]
     assert html.unescape(re.sub("(?s)<.*?>", "", made)) == answer
 
 
@@ -100,7 +108,7 @@ def test_a_fact_whose_place_is_not_in_its_sub_sentence_is_marked_by_its_words(sp
     made = marked(
         "Yes. The dog runs.", (unit(0, 4, ""), unit(5, 18, "")), (claim("A dog.", unit=1, span=span),)
     )
-    assert re.findall("<mark>(.*?)</mark>", str(made)) == ["dog"]
+    assert re.findall("<mark[^>]*>(.*?)</mark>", str(made)) == ["dog"]
 
 
 def test_what_was_not_read_is_grey_with_its_reason():
@@ -118,7 +126,7 @@ def test_what_was_not_read_is_grey_with_its_reason():
         ("a mark: not judged", "<b>"),
         ("another language: not read (de)", "Ein Hund."),
     ]
-    assert re.findall("<mark>(.*?)</mark>", made) == ["A", "dog", "runs"][1:]
+    assert re.findall("<mark[^>]*>(.*?)</mark>", made) == ["A", "dog", "runs"][1:]
 
 
 @pytest.mark.parametrize("places", [(0, -2), (5, 2), (-4, -1), (3, 10_000)])
@@ -176,7 +184,7 @@ async def test_one_answer_with_all_that_is_known_of_it(filled):
         ("1", "supported"),
         ("3", "supported"),
     ]
-    assert "<mark>cat</mark>" in page and "What is in the kitchen?" in page
+    assert re.search("<mark[^>]*>cat</mark>", page) and "What is in the kitchen?" in page
     assert "judged by <bdi>detector</bdi>" in page
     assert page.count("the model places it at") == 1 and "112, 340, 655, 498" in page
     assert 'href="/answers/kitchen?run=again&amp;protocol=faithscore"' in page
@@ -281,6 +289,102 @@ async def test_other_answers_fit_a_phone(browser, filled):
     for path in ("/answers?q=x", "/answers/kitchen?protocol=tri-he", "/answers/chain", "/answers/features"):
         async with open_page(browser, url(filled, path), 390) as page:
             assert not await is_too_wide(page) and await serious_faults(page) == [], path
+
+
+def test_facts_stand_under_the_object_that_they_name_first():
+    texts = (
+        "The mat is striped.",
+        "There are two balls.",
+        "There is a dog.",
+        "The dog has a ball.",
+        "A ball rolls.",
+    )
+    groups = by_object(facts_of([claim(text) for text in texts], (), ()))
+    assert [(name, [one.number for one in facts]) for name, facts in groups] == [
+        ("", [0]),
+        ("balls", [1, 4]),
+        ("dog", [2, 3]),
+    ]
+    assert [name for name, _ in by_object(facts_of([claim(text) for text in texts[:3]], (), ()))] == [""]
+
+
+def test_words_name_the_facts_that_they_say():
+    answer = "A brown dog sits."
+    facts = (claim("A dog.", Decision.SUPPORTED, span=(2, 11)), claim("It sits.", span=(8, 16)))
+    made = str(marked(answer, (unit(0, 17, ""),), facts))
+    assert '<span data-facts="0">brown </span><mark data-facts="0 1">dog</mark>' in made
+    assert '<mark data-facts="1"> sits</mark>' in made
+
+
+def test_twenty_thousand_characters_with_every_word_wrong_are_shown_in_time():
+    answer = "dog cat " * 2_500
+    facts = [claim(f"dog cat {at}") for at in range(200)]
+    begun = time.process_time()
+    marked(answer, (unit(0, len(answer), ""),), facts)
+    assert time.process_time() - begun < 0.8
+
+
+async def test_one_click_says_that_the_judge_is_wrong_and_another_takes_it_back(browser, filled, bus):
+    async with open_page(browser, url(filled, "/answers/kitchen")) as page:
+        await page.evaluate("localStorage.setItem('groundwatch.reviewer', 'ann')")
+        await page.reload()
+        wrong = page.locator("#fact-2")
+        await wrong.get_by_role("button", name="The judge is wrong here").click()
+        await expect(page).to_have_url(re.compile("protocol=faithscore#fact-2$"))
+        await expect(wrong.locator(".chip.good")).to_have_text("ann: holds not drawn")
+        await page.locator("#fact-5").get_by_role("button", name="It does not hold").click()
+        await expect(page.locator("#fact-5 .chip.bad")).to_have_text("ann: does not hold not drawn")
+        (said,) = await Opinions(bus).latest()
+        assert (said.objection, said.probability, said.queue, said.reviewer) == (True, 0.0, "", "ann")
+        assert {one.claim: one.decision.value for one in said.facts} == {2: "supported", 5: "refuted"}
+        await expect(page.get_by_role("row", name="ann")).to_contain_text("in no rate")
+        await page.locator("#fact-2").get_by_role("button", name="take back").click()
+        await expect(wrong.locator(".chip.good")).to_have_count(0)
+        assert await serious_faults(page) == []
+    for absurd in ("", "99 supported", "1 absurd", "x"):
+        reply = await filled.http.post("/answers/kitchen?protocol=faithscore", data={"fact": absurd})
+        assert reply.status_code == 422, absurd
+
+
+@pytest.mark.slow
+async def test_words_light_their_fact_and_a_fact_its_words(browser, filled):
+    async with open_page(browser, url(filled, "/answers/kitchen")) as page:
+        word = page.locator("mark", has_text="two")
+        await page.hover("#fact-2")
+        await expect(word).to_have_class("on")
+        await word.focus()
+        await expect(page.locator("#fact-2")).to_have_class(re.compile(r"\bon\b"))
+        await page.keyboard.press("Enter")
+        await expect(page).to_have_url(re.compile("#fact-2$"))
+        score = await page.locator(".told .figures").bounding_box()
+        answer = await page.locator("#answered").bounding_box()
+        assert score["y"] < answer["y"]
+        await expect(page.locator("figcaption")).to_contain_text("a fact that does not hold")
+
+
+async def test_many_images_and_a_tall_one_leave_the_answer_in_reach(browser, filled, bus):
+    fill = Filler(filled, bus)
+    tall = await fill.image(picture(size=(60, 3_000)))
+    many = [await fill.image(picture(f"#{at:x}0{at:x}0{at:x}0")) for at in range(11)]
+    await fill.record("album", images=[*many, tall])
+    await fill.judge("album", images=(*many, tall))
+    await fill.record("tall", images=[tall])
+    await fill.judge("tall", images=(tall,))
+    asked = fact(
+        "Is there a cat in the image? No.", Decision.REFUTED, category="no", parts=("Is there a cat?", "no")
+    )
+    await fill.record("asked", protocols=["pope"])
+    await fill.judge("asked", "pope", claims=(asked,))
+    for name in ("album", "tall"):
+        async with open_page(browser, url(filled, f"/answers/{name}?protocol=faithscore"), 390) as page:
+            await page.wait_for_selector("#answered")
+            await expect(page.locator(".frame img").last).to_have_js_property("complete", True)
+            assert (await page.locator("#answered").bounding_box())["y"] < 1_300, name
+            assert not await is_too_wide(page)
+    async with open_page(browser, url(filled, "/answers/asked")) as page:
+        await expect(page.locator("#fact-0")).to_contain_text("Is there a cat? “no” is wrong")
+        await page.goto(url(filled, "/answers/chain"))
+        assert await page.locator("#answered").count() == 1
 
 
 @pytest.mark.slow

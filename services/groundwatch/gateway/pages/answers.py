@@ -8,8 +8,9 @@ import re
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
-from typing import Any
+from itertools import chain, groupby, pairwise
+from operator import attrgetter, itemgetter
+from typing import Any, NamedTuple
 
 import msgspec
 from markupsafe import Markup, escape
@@ -32,17 +33,17 @@ from groundwatch.events import (
     OpinionGiven,
     OutcomeKind,
     Reference,
-    ResponseScored,
     SubSentence,
     version_of,
 )
 from groundwatch.gateway.answers import Answer, AnswerPage, find_answer
-from groundwatch.gateway.auth import VIEW, VIEW_PAGE, Caller
+from groundwatch.gateway.auth import REVIEW, VIEW, VIEW_PAGE, Caller
 from groundwatch.gateway.core import GatewayCore
-from groundwatch.gateway.http.requests import Route, caller_of, is_json, json
+from groundwatch.gateway.http.requests import Route, caller_of, form_of, is_json, json
 from groundwatch.gateway.pages.rendering import MOST as MOST_CHARACTERS
 from groundwatch.gateway.pages.rendering import Pages, address, answer_address, visible
-from groundwatch.gateway.refusals import Refused
+from groundwatch.gateway.pages.review import reviewer_name
+from groundwatch.gateway.refusals import Refused, bounded
 from groundwatch.protocols.base import Stage
 from groundwatch.protocols.triplets import SceneGraph, blamed, triplet_of
 from groundwatch.reporting.answers import (
@@ -85,10 +86,29 @@ LEFT_OUT = {
 """Why words are grey."""
 
 
-Wrong = tuple[str, tuple[int, int] | None]
-"""A refuted fact, and where the answer says it, if its judge tells."""
+class Said(NamedTuple):
+    """A fact that words of an answer say: its number on the page, None on others, and where it stands, if its
+    judge tells."""
 
-_PLAIN = ("", "")
+    number: int | None
+    text: str
+    span: tuple[int, int] | None = None
+    wrong: bool = True
+
+
+class Look(NamedTuple):
+    """How a sub-sentence looks, and what is told of it; `left_out` is what was not read."""
+
+    kind: str
+    title: str
+    left_out: bool = False
+
+
+_PLAIN = Look("", "")
+
+Facts = tuple[Said, ...]
+Stretch = tuple[int, int, Look, Facts]
+"""Characters of an answer that look alike, and the facts that they say."""
 
 
 def marked(
@@ -100,100 +120,138 @@ def marked(
 ) -> Markup:
     """The answer with its sub-sentences; without one, the sub-sentences alone. A long one is cut.
 
-    Of a refuted fact the words are marked that say it, where its judge tells which.
+    The words that say a fact name it, where its judge tells which they are; of a refuted one they are marked.
     """
-    refuted: dict[int, list[Wrong]] = defaultdict(list)
-    for claim in claims:
-        if claim.decision is Decision.REFUTED:
-            refuted[claim.unit].append((claim.text, claim.span))
+    said: dict[int, list[Said]] = defaultdict(list)
+    for at, claim in enumerate(claims):
+        said[claim.unit].append(Said(at, claim.text, claim.span, claim.decision is Decision.REFUTED))
     if answer is None:
         alone = (
-            _sentence(unit.text, [text for text, _ in refuted.get(at, ())], unit.label)
+            _sentence(unit.text, [one._replace(span=None) for one in said.get(at, ())], unit.label)
             for at, unit in enumerate(units)
         )
         return _words(Markup(" ").join(alone))
+    stretches = stretches_of(answer, units, said, left_out)
     if len(answer) <= limit:
-        return _words(_painted(answer, len(answer), units, refuted, left_out))
+        return _words(_painted(answer, stretches))
     left = len(answer) - MOST_CHARACTERS
     more = Markup('<p class="note">{:,} more characters are not shown</p>').format(left) if left > 0 else ""
     return Markup("{}<details><summary>all {:,} characters</summary>{}{}</details>").format(
-        _words(_painted(answer, limit, units, refuted, left_out) + "…"),
+        _words(_painted(answer, stretches, limit) + "…"),
         len(answer),
-        _words(_painted(answer, min(len(answer), MOST_CHARACTERS), units, refuted, left_out)),
+        _words(_painted(answer, stretches, MOST_CHARACTERS)),
         more,
     )
 
 
 def marked_sentence(sentence: str, facts: Iterable[str]) -> Markup:
     """One sub-sentence with the words of these facts marked."""
-    return Markup('<bdi class="sentence-text">{}</bdi>').format(_sentence(sentence, facts))
+    said = [Said(None, fact) for fact in facts]
+    return Markup('<bdi class="sentence-text">{}</bdi>').format(_sentence(sentence, said))
 
 
-def _sentence(text: str, facts: Iterable[str], label: Label = Label.DESCRIPTIVE) -> Markup:
+def _sentence(text: str, facts: Sequence[Said], label: Label = Label.DESCRIPTIVE) -> Markup:
     alone = text.strip()
     whole = SubSentence(start=0, end=len(alone), text=alone, label=label)
-    return _painted(alone, len(alone), [whole], {0: [(fact, None) for fact in facts]})
+    return _painted(alone, stretches_of(alone, [whole], {0: facts}))
 
 
-def _painted(
+def stretches_of(
     answer: str,
-    end: int,
     units: Sequence[SubSentence],
-    refuted: Mapping[int, Sequence[Wrong]],
+    said: Mapping[int, Sequence[Said]],
     left_out: Sequence[LeftOut] = (),
-) -> Markup:
-    """The answer up to `end`: each character looks as its sub-sentence does, or grey where it was not read,
-    and is marked where it says what is wrong."""
-    looks, wrong, at = [_PLAIN] * len(answer), bytearray(len(answer)), 0
+) -> list[Stretch]:
+    """The whole answer in order: all looks as its sub-sentence does, or grey where it was not read."""
+    layers: list[tuple[int, int, Look | Facts]] = []
+    at = 0
     for number, unit in enumerate(units):
         # Places are the judge's word, and may be none.
         if not at <= unit.start < unit.end <= len(answer):
             continue
         piece = answer[unit.start : unit.end]
         first, at = unit.start + len(piece) - len(piece.lstrip()), unit.end
-        facts = refuted.get(number, ())
-        looks[first:at] = [_look(unit.label, facts)] * (at - first)
-        for start, last in _places(answer, unit, facts):
-            wrong[start:last] = b"\1" * (last - start)
+        facts = said.get(number, ())
+        layers.append((first, at, _look(unit.label, [fact for fact in facts if fact.wrong])))
+        layers += _places(answer, unit, facts)
     for part in left_out:
-        start, last = max(0, part.start), max(0, min(part.end, len(answer)))
         why = LEFT_OUT[part.kind] + (f" ({part.detail})" if part.detail else "")
-        looks[start:last] = [("analytical", why)] * (last - start)
-        wrong[start:last] = bytes(max(0, last - start))
+        layers.append((max(0, part.start), min(part.end, len(answer)), Look("analytical", why, True)))
+    opened, closed = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
+    for number, (start, last, _) in enumerate(layers):
+        if start < last:
+            opened[start].append(number)
+            closed[last].append(number)
+    on: dict[int, Look | Facts] = {}
+    found: list[Stretch] = []
+    for start, last in pairwise(sorted({0, len(answer), *opened, *closed})):
+        for number in closed.get(start, ()):
+            del on[number]
+        on |= {number: layers[number][2] for number in opened.get(start, ())}
+        look = max((one for one in on.values() if isinstance(one, Look)), key=_is_left_out, default=_PLAIN)
+        several = () if look.left_out else [one for one in on.values() if not isinstance(one, Look)]
+        found.append((start, last, look, tuple(chain.from_iterable(several))))
+    return found
+
+
+_is_left_out = attrgetter("left_out")
+
+
+def _painted(answer: str, stretches: Iterable[Stretch], end: int | None = None) -> Markup:
+    """The answer up to `end`."""
     made = []
-    for (kind, title), stretch in groupby(range(end), looks.__getitem__):
-        inside = Markup("")
-        for is_wrong, places in groupby(stretch, wrong.__getitem__):
-            text = visible("".join(answer[place] for place in places))
-            inside += Markup("<mark>{}</mark>").format(text) if is_wrong else escape(text)
-        made.append(
-            Markup('<span class="unit {}" title="{}">{}</span>').format(kind, title, inside)
-            if kind
-            else inside
+    for look, several in groupby(stretches, key=itemgetter(2)):
+        inside = Markup("").join(
+            paint(answer[start : last if end is None else min(last, end)], facts)
+            for start, last, _, facts in several
+            if end is None or start < end
         )
+        made.append(framed(look, inside))
     return Markup("").join(made)
 
 
-def _look(label: Label, facts: Sequence[Wrong]) -> tuple[str, str]:
+def framed(look: Look, inside: Markup) -> Markup:
+    if not look.kind or not inside:
+        return inside
+    return Markup('<span class="unit {}" title="{}">{}</span>').format(look.kind, look.title, inside)
+
+
+def paint(text: str, facts: Sequence[Said]) -> Markup:
+    """Words with the numbers of the facts that they say, marked where one of these is wrong."""
+    shown = escape(visible(text))
+    numbers = " ".join(str(fact.number) for fact in facts[:MOST_NAMED] if fact.number is not None)
+    names = f' data-facts="{numbers}"' if numbers else ""
+    if any(fact.wrong for fact in facts):
+        return Markup(f"<mark{names}>{shown}</mark>")
+    return Markup(f"<span{names}>{shown}</span>") if names else shown
+
+
+MOST_NAMED = 8
+"""Facts that the same words name."""
+
+
+def _look(label: Label, wrong: Sequence[Said]) -> Look:
     """The kind of a sub-sentence, and what is told of it."""
-    if facts:
-        return "wrong", visible("\n".join(f"✗ {fact[:200]}" for fact, _ in facts[:5]))
-    return ("analytical", "analytical: not judged") if label is Label.ANALYTICAL else _PLAIN
+    if wrong:
+        return Look("wrong", visible("\n".join(f"✗ {fact.text[:200]}" for fact in wrong[:5])))
+    return Look("analytical", "analytical: not judged") if label is Label.ANALYTICAL else _PLAIN
 
 
-def _places(answer: str, unit: SubSentence, facts: Iterable[Wrong]) -> Iterator[tuple[int, int]]:
-    """Where a sub-sentence says what is wrong. Of a fact whose place is not told, or lies outside of it, its
+def _places(answer: str, unit: SubSentence, facts: Iterable[Said]) -> Iterator[tuple[int, int, Facts]]:
+    """Where a sub-sentence says facts. Of a wrong one whose place is not told, or lies outside of it, its
     words wherever they stand."""
-    words: set[str] = set()
-    for fact, span in facts:
-        first, last = span or (0, 0)
+    words: dict[str, dict[Said, None]] = defaultdict(dict)
+    for fact in facts:
+        first, last = fact.span or (0, 0)
         if unit.start <= first < last <= unit.end:
-            yield first, last
-        else:
-            words |= {stem(word) for word in _WORD.findall(fact)}
-    for word in _WORD.finditer(answer, unit.start, unit.end):
-        if stem(word[0]) in words - STOP:
-            yield word.span()
+            yield first, last, (fact,)
+        elif fact.wrong:
+            for word in _WORD.findall(fact.text):
+                if len(known := words[stem(word)]) < MOST_NAMED:
+                    known[fact] = None
+    for word in _WORD.finditer(answer, unit.start, unit.end) if words else ():
+        if (low := stem(word[0])) in words and low not in STOP:
+            yield *word.span(), tuple(words[low])
 
 
 def unread_shares(answer: str, left_out: Sequence[LeftOut]) -> dict[str, float]:
@@ -268,20 +326,13 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fact(msgspec.Struct, frozen=True, kw_only=True):
-    """A claim as the page shows it; `boxes` are the numbers of its boxes, `opinions` what people say."""
+    """A claim as the page shows it; `boxes` are the numbers of its boxes, `opinions` who says what of it."""
 
     number: int
     claim: JudgedClaim
     sign: str
     boxes: tuple[int, ...]
-    opinions: tuple[tuple[str, Decision], ...]
-
-
-class Tab(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
-    link: str
-    current: bool
-    told: str
+    opinions: tuple[tuple[OpinionGiven, Decision], ...]
 
 
 class AnswerPages:
@@ -291,18 +342,40 @@ class AnswerPages:
         self._opinions = Opinions(core.bus)
 
     def routes(self) -> list[Route]:
-        return [self._pages.route("/answers/{id:path}", self.page, VIEW_PAGE)]
+        one = "/answers/{id:path}"
+        return [
+            self._pages.route(one, self.page, VIEW_PAGE),
+            self._pages.route(one, self.object_to, REVIEW, ["POST"]),
+        ]
 
     async def page(self, request: Request) -> Response:
-        caller = caller_of(request)
-        query = request.query_params
-        name = request.path_params["id"]
+        found = await self._found(request)
+        return self._render(request, caller_of(request), found, await self._given(found))
+
+    async def object_to(self, request: Request) -> Response:
+        """Somebody says of one fact that its judge is wrong, or takes that back: `3 supported`, `3 back`."""
+        found, written, caller = await self._found(request), await form_of(request), caller_of(request)
+        protocol = request.query_params.get("protocol", "")
+        number, said, who = [*written.get("fact", "").split(" ", 2), "", ""][:3]
+        outcome = found.outcomes.get(protocol)
+        if outcome is None or not number.isdecimal() or said not in {*Decision, "back"}:
+            raise Refused("invalid", "there is no such fact, or nothing that can be said of it", field="fact")
+        decision = Decision(said) if said != "back" else None
+        reviewer = reviewer_name(caller, who or written.get("reviewer", ""))
+        async with bounded():
+            await self._opinions.object_to(outcome, int(number), decision, reviewer)
+        tenant, run = "" if caller.only else found.tenant, caller.in_words(found.run)
+        return RedirectResponse(f"{answer_address(found.id, tenant, run, protocol)}#fact-{number}", 303)
+
+    async def _found(self, request: Request) -> Answer:
+        """The answer that a request names. Raises `Refused`."""
+        caller, query, name = caller_of(request), request.query_params, request.path_params["id"]
         tenant = caller.tenant(query.get("tenant", "")) or DEFAULT_TENANT
         run = caller.full_run(query.get("run", ""))
         found = await find_answer(self._core.bus, self._core.answers, tenant, name, run)
         if found is None:
             raise Refused("not_found", self._missing(name, tenant, caller.in_words(run)))
-        return self._render(request, caller, found, await self._given(found))
+        return found
 
     def _missing(self, name: str, tenant: str, run: str) -> str:
         where = f" in run {run}" if run else ""
@@ -342,24 +415,6 @@ class AnswerPages:
         steps = judged.steps[:MANY] if isinstance(judged, ChainAdvanced) else ()
         triplets = triplet_rows(claims, reference)
         run = caller.in_words(found.run)
-        tabs = [
-            Tab(
-                name=one,
-                link=answer_address(found.id, tenant, run, one),
-                current=one == protocol,
-                told=_told(found.outcomes.get(one)),
-            )
-            for one in names
-        ]
-        runs = [
-            Tab(
-                name=caller.in_words(one),
-                link=answer_address(found.id, tenant, caller.in_words(one), protocol),
-                current=one == found.run,
-                told=_in_run(found, one, protocol),
-            )
-            for one in found.runs
-        ]
         return self._pages.render(
             request,
             "answer.html",
@@ -380,10 +435,13 @@ class AnswerPages:
             ),
             unread=unread_shares(response.answer, outcome.left_out) if response and outcome else {},
             pictures=pictures,
-            facts=facts_of(claims, pictures, own),
+            groups=by_object(facts_of(claims, pictures, own)),
             more_facts=len(outcome.claims) - len(claims) if outcome is not None else 0,
-            tabs=tabs,
-            runs=runs,
+            names=names,
+            of_run={hit.run: hit for hit in found.hits if hit.protocol == protocol},
+            in_words=caller.in_words,
+            shown_tenant=tenant,
+            left_out_words=LEFT_OUT,
             triplets=triplets,
             graph=reference.triplets[:MANY] if reference is not None and triplets else (),
             matches=match_rows(judged, reference) if isinstance(judged, ClaimsMatched) else None,
@@ -427,11 +485,11 @@ def facts_of(
         for box in picture.boxes:
             for fact in box.facts:
                 boxes.setdefault(fact, []).append(box.number)
-    opinions: dict[int, list[tuple[str, Decision]]] = {}
+    opinions: dict[int, list[tuple[OpinionGiven, Decision]]] = {}
     for opinion in given:
         for said in opinion.facts:
             if said.claim is not None and not said.removed:
-                opinions.setdefault(said.claim, []).append((opinion.reviewer, said.decision))
+                opinions.setdefault(said.claim, []).append((opinion, said.decision))
     order = (Decision.REFUTED, Decision.UNDECIDED, Decision.SUPPORTED)
     found = [
         Fact(
@@ -446,17 +504,20 @@ def facts_of(
     return sorted(found, key=lambda fact: order.index(fact.claim.decision))
 
 
-def _told(outcome: ResponseScored | None) -> str:
-    if outcome is None:
-        return "waiting"
-    return f"{outcome.score:.2f}" if outcome.score is not None else outcome.outcome.value
+_EXISTS = re.compile(r"There (?:is|are) (?:[^.]*?\W)??(\w+)(?: (?:of|with|in|on|at) [^.]*)?\.?$")
 
 
-def _in_run(found: Answer, run: str, protocol: str) -> str:
-    hit = next((hit for hit in found.hits if hit.run == run and hit.protocol == protocol), None)
-    if hit is None:
-        return ""
-    return f"{hit.score:.2f}" if hit.score is not None else hit.outcome
+def by_object(facts: Sequence[Fact]) -> list[tuple[str, list[Fact]]]:
+    """Facts under the object that each names first, of those that a fact of its own says to be there; under
+    no name the others. In the order of facts."""
+    names = {stem(found[1]): found[1] for one in facts if (found := _EXISTS.match(one.claim.text[:200]))}
+    groups: dict[str, list[Fact]] = {}
+    for one in facts:
+        stems = map(stem, _WORD.findall(one.claim.text[:1_000]))
+        subject = one.claim.parts[0] if len(one.claim.parts) == 3 else ""
+        name = subject or next((names[word] for word in stems if word in names), "")
+        groups.setdefault(name, []).append(one)
+    return list(groups.items()) if len(groups) > 1 and len(facts) > 3 else [("", list(facts))]
 
 
 def _formatted(data: bytes) -> str:

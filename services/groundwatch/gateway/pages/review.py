@@ -228,7 +228,7 @@ class ReviewRoutes:
         """A file of opinions or verdicts: nothing of it is taken unless every line can be."""
         caller = caller_of(request)
         body = await body_of(request, MAX_FILE)
-        reviewer = _name(caller, request.query_params.get("reviewer", ""))
+        reviewer = reviewer_name(caller, request.query_params.get("reviewer", ""))
 
         def allowed(tenant: str, by: str) -> None:
             caller.tenant(tenant)
@@ -244,7 +244,7 @@ class ReviewRoutes:
     async def _reviewed(self, request: Request, said: str) -> tuple[QueueSpec, str]:
         """The queue, and who reviews it. Raises `Refused` for who is not among those it is assigned to."""
         spec = await self._queue(request)
-        reviewer = _name(caller_of(request), said)
+        reviewer = reviewer_name(caller_of(request), said)
         if spec.assigned and reviewer not in spec.assigned:
             raise Refused("role", f"queue '{spec.name}' is assigned to others")
         return spec, reviewer
@@ -458,7 +458,7 @@ def may_see(caller: Caller, spec: QueueSpec) -> bool:
     return caller.only is None or spec.tenant in ("", caller.only)
 
 
-def _name(caller: Caller, said: str) -> str:
+def reviewer_name(caller: Caller, said: str) -> str:
     """Who reviews: who is logged in, or else who they say they are."""
     name = caller.name or said.strip() or REVIEWER
     check_reviewer(name)
