@@ -21,6 +21,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 from PIL import Image
+from tests.emitters.calls import png
 from tests.gateway.otlp.made import JSON, PROTOBUF, calls, recorded, said, span, traces
 from tests.support.frozen import frozen
 
@@ -112,6 +113,18 @@ SAME: dict[str, tuple[list[Any], list[str]]] = {
             )
         ],
         ["", ""],
+    ),
+    # As Strands' own span is around that of Bedrock's client.
+    "a span around one, without its image": (
+        [
+            traces(
+                span(said(image=png(1, 2, 3)), **apart(2, parent_span_id=b"\x01" * 8)),
+                span(said(image=png(1, 2, 3)), **apart(5, parent_span_id=b"\x06" * 8)),
+                scope=OPENINFERENCE + "bedrock",
+            ),
+            traces(span(said(image=b""), **apart(1)), span(said(image=b""), **apart(3))),
+        ],
+        ["", "", ""],
     ),
     "one answer's id in two traces": (
         [

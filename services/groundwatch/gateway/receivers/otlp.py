@@ -37,6 +37,7 @@ from groundwatch.conversations.conversation import (
     Conversation,
     Origin,
     Unreadable,
+    outer_key,
     repeat_key,
     text_of,
 )
@@ -257,17 +258,20 @@ class Repeats:
         keys: dict[str, list[_Told]] = {}
         best: list[Conversation] = []
         for call in sorted(calls, key=_worth, reverse=True):
-            key, told = repeat_key(call), _told(call)
+            told = _told(call)
+            key = outer_key(call, call.span_id) if call.left_out else repeat_key(call)
             known = keys.setdefault(key, [*self._recorded.get((tenant, key), ())])
             if (call.id and call.id in ids) or (key and any(_is_repeat(told, one) for one in known)):
                 continue
             ids.add(call.id)
             known.append(told)
+            if call.images:
+                keys.setdefault(outer_key(call, call.parent_id), []).append(told)
             best.append(call)
         return best
 
     def recorded(self, call: Conversation, tenant: str) -> None:
-        if key := repeat_key(call):
+        for key in filter(None, (repeat_key(call), outer_key(call, call.parent_id) if call.images else "")):
             known = self._recorded.get((tenant, key), ())
             self._recorded[tenant, key] = (*known[1 - MOST_OF_ONE_KEY :], _told(call))
             if len(self._recorded) > REMEMBERED:
