@@ -9,6 +9,9 @@ import struct
 import zlib
 
 MODEL = "gpt-4o-mini"
+CLAUDE = "claude-sonnet-4-5"
+GEMINI = "gemini-2.5-flash"
+BEDROCK = "us.anthropic.claude-sonnet-4-5-20250929-v1:0"
 
 
 def png(red: int, green: int, blue: int, side: int = 32, *, noise: bool = False) -> bytes:

@@ -5,17 +5,22 @@ from __future__ import annotations
 import dataclasses
 
 from tests.emitters import page
+from tests.emitters.calls import BEDROCK, CLAUDE, GEMINI, MODEL
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Emitter:
     """A library. `package` gives the version; `more` is installed besides what the page names; `asks` is the
-    function of `asking` that its application asks by, where that is not the OpenAI client."""
+    function of `asking`, or of `application.mjs` where npm installs it, that its application asks by, where
+    that is not the OpenAI client; `model` is asked. Those with the same `place` share an environment."""
 
     package: str
     section: str = ""
     more: tuple[str, ...] = ()
     asks: str = ""
+    model: str = MODEL
+    place: str = ""
+    npm: bool = False
 
     @property
     def packages(self) -> tuple[str, ...]:
@@ -51,5 +56,45 @@ EMITTERS = {
     ),
     "langsmith": Emitter(package="langsmith", section="LangSmith", asks="langchain"),
     "pydantic-ai": Emitter(package="pydantic-ai", section="Pydantic AI", asks="pydantic_ai"),
+    "anthropic": Emitter(
+        package="openinference-instrumentation-anthropic",
+        section="Anthropic",
+        asks="anthropic",
+        model=CLAUDE,
+        place="vendors",
+    ),
+    "google-genai": Emitter(
+        package="openinference-instrumentation-google-genai",
+        section="Google GenAI",
+        asks="google",
+        model=GEMINI,
+        place="vendors",
+    ),
+    "bedrock": Emitter(
+        package="openinference-instrumentation-bedrock",
+        section="Amazon Bedrock",
+        asks="bedrock",
+        model=BEDROCK,
+        place="vendors",
+    ),
+    "strands": Emitter(package="strands-agents", section="Strands Agents", asks="strands", model=BEDROCK),
+    "agent-framework": Emitter(package="agent-framework", section="Agent Framework", asks="agent_framework"),
+    "semantic-kernel": Emitter(package="semantic-kernel", section="Semantic Kernel", asks="semantic_kernel"),
+    "ai-sdk": Emitter(package="ai", section="AI SDK", asks="ai", place="node", npm=True),
+    "openinference-js": Emitter(
+        package="@arizeai/openinference-instrumentation-openai",
+        section="OpenInference for JavaScript",
+        asks="openai",
+        place="node",
+        npm=True,
+    ),
     "openai": Emitter(package="openai", more=("openai",)),
 }
+
+
+def installation(name: str) -> tuple[str, tuple[str, ...], bool]:
+    """What `Environments.make` makes for an emitter, with those that share its place."""
+    place = EMITTERS[name].place or name
+    several = [one for key, one in EMITTERS.items() if (one.place or key) == place]
+    packages = tuple(dict.fromkeys(package for one in several for package in one.packages))
+    return place, packages, EMITTERS[name].npm

@@ -1,4 +1,4 @@
-"""Environments of their own, one for each emitter, made by uv or pip.
+"""Environments of their own, one for each emitter or a few of them, made by uv or pip, or by npm.
 
 `GROUNDWATCH_EMITTERS` names a folder in which they are kept and found again; without it they are made anew
 and thrown away. Where nothing can be installed, the test is skipped and says why.
@@ -26,15 +26,18 @@ class Environments:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def make(self, name: str, packages: tuple[str, ...]) -> Path:
+    def make(self, name: str, packages: tuple[str, ...], npm: bool = False) -> Path:
         """The folder of the environment with these packages, at their newest releases."""
         place = self._folder / name
         made = place / "packages"
         if made.exists() and made.read_text().split("\n") == list(packages):
             return place
         shutil.rmtree(place, ignore_errors=True)
-        problem = _with_uv(place, packages) or ""
-        if problem and (worse := _with_pip(place, packages)):
+        if npm:
+            worse = _with_npm(place, packages)
+        else:
+            worse = _with_uv(place, packages) and _with_pip(place, packages)
+        if worse:
             pytest.skip(f"cannot install {', '.join(packages)}: {worse}")
         made.write_text("\n".join(packages))
         return place
@@ -54,6 +57,14 @@ def _with_pip(place: Path, packages: tuple[str, ...]) -> str:
     return _run([sys.executable, "-m", "venv", "--clear", str(place)]) or _run(
         [python, "-m", "pip", "install", "--quiet", "--no-compile", *packages]
     )
+
+
+def _with_npm(place: Path, packages: tuple[str, ...]) -> str:
+    if (npm := shutil.which("npm")) is None:
+        return "no npm"
+    place.mkdir(parents=True)
+    (place / "package.json").write_text("{}")
+    return _run([npm, "install", "--prefix", str(place), "--no-audit", "--no-fund", "--silent", *packages])
 
 
 def _run(command: list[str]) -> str:

@@ -10,6 +10,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "connect.md"
 CLIENT = Path(__file__).parents[2] / "clients" / "python"
 """What `pip install groundwatch-client` installs, from here."""
 
+INSTALLS = ("pip install ", "npm install ")
+
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -33,13 +35,11 @@ def block(section: str, language: str) -> str:
 
 def packages(section: str) -> tuple[str, ...]:
     """What a section tells one to install."""
-    lines = [line for line in block(section, "sh").splitlines() if line.startswith("pip install ")]
+    lines = [line for line in block(section, "sh").splitlines() if line.startswith(INSTALLS)]
     names = [name for line in lines for name in shlex.split(line)[2:]]
     return tuple(str(CLIENT) if name == "groundwatch-client" else name for name in names)
 
 
 def commands(section: str) -> str:
     """What a section tells one to type once that is installed."""
-    return "\n".join(
-        line for line in block(section, "sh").splitlines() if not line.startswith("pip install ")
-    )
+    return "\n".join(line for line in block(section, "sh").splitlines() if not line.startswith(INSTALLS))

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.emitters.calls import CALLS
-from tests.emitters.emitters import EMITTERS
+from tests.emitters.emitters import EMITTERS, installation
 from tests.emitters.environments import Environments, kept
 from tests.emitters.running import MASTER_KEY, MODELS, base_environment, litellm_proxy, run_application
 from tests.emitters.sink import Sink
@@ -185,7 +185,7 @@ RECORDINGS = [
 
 def record(recording: Recording, environments: Environments) -> dict[str, Any]:
     emitter = EMITTERS[recording.emitter]
-    folder = environments.make(recording.emitter, emitter.packages)
+    folder = environments.make(*installation(recording.emitter))
     version = subprocess.run(
         [folder / "bin" / "python", "-c", VERSION, emitter.package],
         capture_output=True,

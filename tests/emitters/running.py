@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -15,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.emitters import page
+from tests.emitters.calls import CALLS
 
 HERE = Path(__file__).parent
 MASTER_KEY = "sk-" + "5f2c9a" * 8
@@ -22,13 +26,21 @@ MASTER_KEY = "sk-" + "5f2c9a" * 8
 
 
 def base_environment(folder: Path, model: str, **more: str) -> dict[str, str]:
-    """The variables of every application: its own programs first, and the stand-in for OpenAI."""
+    """The variables of every application: its own programs first, and the stand-in for each vendor."""
     return {
         "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
         "HOME": os.environ.get("HOME", "/"),
         "OPENAI_BASE_URL": model,
         "OPENAI_API_BASE": model,
         "OPENAI_API_KEY": "sk-stand-in",
+        "ANTHROPIC_BASE_URL": model.removesuffix("/v1"),
+        "ANTHROPIC_API_KEY": "sk-ant-stand-in",
+        "GOOGLE_GEMINI_BASE_URL": model.removesuffix("/v1"),
+        "GEMINI_API_KEY": "stand-in",
+        "AWS_ENDPOINT_URL_BEDROCK_RUNTIME": model.removesuffix("/v1"),
+        "AWS_ACCESS_KEY_ID": "stand-in",
+        "AWS_SECRET_ACCESS_KEY": "stand-in",
+        "AWS_DEFAULT_REGION": "eu-central-1",
         "NO_PROXY": "127.0.0.1,localhost",
         "LITELLM_MASTER_KEY": MASTER_KEY,
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",
@@ -79,10 +91,16 @@ def type_section(
 ) -> str:
     """Do what a section of docs/connect.md says, as it stands but for its addresses; what that printed.
 
-    The application is ours, which makes `calls`; the section's lines of Python come before. Lines that begin
-    like `without` are forgotten.
+    The application is ours, which makes `calls`; the section's lines of Python, or its `telemetry.mjs`, come
+    before. Lines that begin like `without` are forgotten.
     """
     with tempfile.TemporaryDirectory() as place:
+        if (folder / "node_modules").exists():
+            (Path(place) / "node_modules").symlink_to(folder / "node_modules")
+            (Path(place) / "telemetry.mjs").write_text(page.block(section, "js"))
+            shutil.copy(HERE / "application.mjs", place)
+            asked = [dataclasses.asdict(CALLS[name]) for name in calls]
+            (Path(place) / "calls.json").write_text(json.dumps(asked))
         (Path(place) / "setup.py").write_text(_typed(page.block(section, "python"), addresses, without))
         (Path(place) / "application.py").write_text(
             f"import runpy, sys\n"

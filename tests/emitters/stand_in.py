@@ -1,4 +1,5 @@
-"""A stand-in for an OpenAI server: chat completions and responses, in one piece and streamed."""
+"""A stand-in for a model's server: OpenAI's chat completions and responses, in one piece and streamed, and
+what `vendors` has."""
 
 from __future__ import annotations
 
@@ -9,21 +10,13 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from tests.emitters.calls import CALLS
+from tests.emitters import vendors
 
 CREATED = 1_790_000_000
 
 
-def last_text(messages: list[dict[str, Any]]) -> str:
-    content = messages[-1]["content"]
-    if isinstance(content, str):
-        return content
-    return "".join(part.get("text", "") for part in content)
-
-
 def answer_to(messages: list[dict[str, Any]]) -> str:
-    prompt = last_text(messages)
-    return next((call.answer for call in CALLS.values() if call.prompt == prompt), f"No idea: {prompt}")
+    return vendors.answer_to(json.dumps(messages))
 
 
 def chat(body: dict[str, Any]) -> dict[str, Any]:
@@ -135,6 +128,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         raw = self.rfile.read(int(self.headers["Content-Length"]))
         body = json.loads(raw)
+        if others := vendors.reply(self.path, body):
+            self._send(*others)
+            return
         is_chat = self.path.rstrip("/").endswith("/chat/completions")
         if body.get("stream"):
             events = chat_chunks(body) if is_chat else response_events(body)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.emitters import page
 from tests.emitters.calls import CALLS, MODEL
-from tests.emitters.emitters import EMITTERS
+from tests.emitters.emitters import EMITTERS, installation
 from tests.emitters.running import MASTER_KEY, base_environment, run_application, type_section, typed_proxy
 from tests.emitters.stand_in import StandIn
 
@@ -44,6 +44,15 @@ KEEPING = {
     "llamaindex": CHAT,
     "langsmith": CHAT,
     "pydantic-ai": WHOLE,
+    "anthropic": CHAT,
+    "google-genai": CHAT,
+    # Bedrock takes no addresses of images, but for those of its own store.
+    "bedrock": ("data", "stream", "text", "large"),
+    "strands": ("data", "text", "large"),
+    "agent-framework": (*WHOLE, "responses"),
+    "semantic-kernel": CHAT,
+    "ai-sdk": CHAT,
+    "openinference-js": CHAT,
 }
 """What is recorded with its image when the page is followed."""
 
@@ -58,8 +67,9 @@ CUTTING = {
 
 
 def each(names: Any) -> list[Any]:
-    """One group for each emitter, so that its environment is made once and they are made side by side."""
-    return [pytest.param(name, marks=pytest.mark.xdist_group(f"emitter-{name}")) for name in names]
+    """One group for each environment, so that it is made once and they are made side by side."""
+    groups = {name: pytest.mark.xdist_group(f"emitter-{installation(name)[0]}") for name in names}
+    return [pytest.param(name, marks=group) for name, group in groups.items()]
 
 
 def digest(name: str) -> str:
@@ -109,11 +119,11 @@ async def noted(running: Any, reason: str, limit: float = 90.0) -> None:
         await asyncio.sleep(0.1)
 
 
-def check(by_answer: dict[str, Any], calls: tuple[str, ...]) -> None:
+def check(by_answer: dict[str, Any], calls: tuple[str, ...], model: str = MODEL) -> None:
     """Each call is there once, with its image."""
     for name in calls:
         event = by_answer[CALLS[name].answer]
-        assert (event.model, event.prompt) == (MODEL, CALLS[name].prompt)
+        assert (event.model, event.prompt) == (model, CALLS[name].prompt)
         if CALLS[name].image.startswith("https:"):
             # The gateway fetches nothing that is not on its list, and says so.
             assert event.images == ()
@@ -125,19 +135,19 @@ def check(by_answer: dict[str, Any], calls: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("name", each(KEEPING))
 async def test_what_the_page_says_records_the_image(name: str, environments, receiving) -> None:
-    folder = environments.make(name, EMITTERS[name].packages)
+    folder = environments.make(*installation(name))
     with StandIn() as model:
         environment = base_environment(folder, model.url, GROUNDWATCH_TOKEN=TOKEN, ASKS=EMITTERS[name].asks)
         await asyncio.to_thread(
             type_section, EMITTERS[name].section, folder, environment, addresses(receiving), KEEPING[name]
         )
-    check(await recorded(receiving, len(KEEPING[name])), KEEPING[name])
+    check(await recorded(receiving, len(KEEPING[name])), KEEPING[name], EMITTERS[name].model)
 
 
 @pytest.mark.parametrize("name", each(CUTTING))
 async def test_a_forgotten_line_is_a_reason(name: str, environments, receiving) -> None:
     line, reason = CUTTING[name]
-    folder = environments.make(name, EMITTERS[name].packages)
+    folder = environments.make(*installation(name))
     with StandIn() as model:
         environment = base_environment(folder, model.url, GROUNDWATCH_TOKEN=TOKEN)
         await asyncio.to_thread(
@@ -167,7 +177,7 @@ LOGGER = page.block("LiteLLM proxy", "yaml")
 
 @pytest.mark.xdist_group("emitter-litellm")
 async def test_the_proxy_of_litellm(environments, receiving) -> None:
-    folder = environments.make("litellm", EMITTERS["litellm"].packages)
+    folder = environments.make(*installation("litellm"))
     # The same calls by three loggers, one for each format, and each with a tenant of its own.
     config = LOGGER.replace('["groundwatch"]', '["groundwatch", "json_array", "ndjson"]')
     settings = config.partition("groundwatch: ")[2]
@@ -193,7 +203,7 @@ async def test_the_proxy_of_litellm(environments, receiving) -> None:
 
 @pytest.mark.xdist_group("emitter-litellm")
 async def test_the_proxy_of_litellm_cuts_images(environments, receiving) -> None:
-    folder = environments.make("litellm", EMITTERS["litellm"].packages)
+    folder = environments.make(*installation("litellm"))
     with StandIn() as model:
         environment = base_environment(folder, model.url, GROUNDWATCH_TOKEN=TOKEN)
 
