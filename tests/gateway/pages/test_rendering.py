@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from groundwatch.gateway.pages import rendering
@@ -60,3 +63,12 @@ async def test_files_are_kept_under_their_digest_alone(gateway):
         assert (await gateway.http.get(path)).status_code == 404
     icon = await gateway.http.get("/favicon.ico", follow_redirects=True)
     assert icon.headers["content-type"] == "image/svg+xml"
+
+
+def test_the_dark_changes_colors_and_nothing_else():
+    """What `check_page` rests on: in the dark it asks again about colors alone."""
+    style = Path(rendering.__file__).with_name("static").joinpath("style.css").read_text("utf-8")
+    blocks = re.findall(r"@media \(prefers-color-scheme: dark\) \{\s*:root \{(.*?)\}\s*\}", style, re.DOTALL)
+    assert len(blocks) == style.count("prefers-color-scheme") == 1
+    named = dict(re.findall(r"(--[\w-]+): (#[0-9a-f]{3,6});", blocks[0]))
+    assert re.sub(r"--[\w-]+: #[0-9a-f]{3,6};", "", blocks[0]).strip() == "" and named
