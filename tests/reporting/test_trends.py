@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import msgspec
 import pytest
 
@@ -13,7 +15,7 @@ from groundwatch.reporting.trends import Trend, Versions, VersionsState, merged_
 def filled(times: list[float]) -> Trend:
     trend = Trend()
     for at in times:
-        trend.add(at, 1, 4, 1.0)
+        trend.add(outcome("1", Decision.SUPPORTED, at), (1, 4))
     return trend
 
 
@@ -96,3 +98,29 @@ def test_versions_without_end_do_not_fill_the_memory(monkeypatch):
     monkeypatch.setattr(trends, "VERSIONS", 3)
     versions = counted(*(outcome(str(number), Decision.SUPPORTED) for number in (1, 2, 3, 1, 4)))
     assert sorted(row.version for row in versions.rows()) == ["1", "3", "4"]
+
+
+@pytest.mark.parametrize("hours, within", [(0.5, 4), (12, 3), (100, 2), (500, 1), (1_000, 0)])
+def test_a_range_has_what_was_recorded_in_it_and_lasts_while_nothing_comes(monkeypatch, hours, within):
+    now = time.time()
+    versions = counted(
+        outcome("1", Decision.REFUTED, now - 3_600 * hours),
+        outcome("1", Decision.SUPPORTED, now - 60),
+        outcome("1", Decision.SUPPORTED, now + 3e7),
+    )
+    scored = [sum(row.scored for row in versions.rows(name)) for name in trends.RANGES]
+    assert scored == [1] * (4 - within) + [2] * within
+    (row,) = versions.rows("30d")
+    assert facts(row.trend) == scored[-1]
+    assert row.hallucination_rate.value == (0.5 if scored[-1] == 2 else 0.0)
+    monkeypatch.setattr(trends.time, "time", lambda: now + 2 * 3_600)
+    assert versions.rows("1h") == () and versions.rows("24h")
+
+
+def test_a_range_keeps_few_stretches_whatever_comes(monkeypatch):
+    now, versions = time.time(), counted()
+    for hour in range(200):
+        monkeypatch.setattr(trends.time, "time", lambda at=now + 3_600 * hour: at)
+        versions.add(outcome("1", Decision.SUPPORTED, now + 3_600 * hour))
+    ((_, known),) = versions.state()
+    assert max(len(window.sums) for window in known.ranges.values()) <= trends.STRETCHES + 1

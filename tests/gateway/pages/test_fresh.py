@@ -171,7 +171,7 @@ async def test_it_is_not_green_while_nats_does_not_answer(browser, gateway, nats
 async def test_a_link_with_the_focus_stays_and_the_table_goes_on(browser, gateway, publish):
     numbers = itertools.count()
     async with shown(browser, f"http://127.0.0.1:{gateway.service.port}/") as page:
-        link = page.locator("table.models tbody tr.model th > a").first
+        link = page.locator("table.models tbody tr th > a").first
         await link.click(modifiers=["Control"])
         assert await link.evaluate("(it) => it === document.activeElement")
         for model in ("kestrel-7b", "merlin-2b"):

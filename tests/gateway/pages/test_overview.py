@@ -70,13 +70,15 @@ async def test_it_fits_every_screen_and_has_no_serious_fault(browser, gateway):
         assert not await is_too_wide(page)
 
 
-async def test_an_alarmed_model_comes_first_with_its_versions_and_the_way_to_the_alarm(browser, gateway):
+async def test_the_worst_comes_first_its_versions_folded_and_the_way_to_the_alarm(browser, gateway):
     async with open_page(browser, address(gateway), java_script_enabled=False) as page:
         rows = page.locator("table.models tbody tr")
         names = await rows.locator("th > a:first-child").all_inner_texts()
-        assert names == [NAME, "1.1", "1.0", "heron-7b"]
+        assert names == [NAME, "heron-7b"]
         assert "66.7" in await rows.first.inner_text()
-        assert "100.0" in await rows.nth(1).inner_text()
+        await expect(rows.first.locator("td.versions")).to_contain_text("2 · new")
+        await expect(rows.first.locator("td.versions")).to_contain_text("+100.0")
+        await expect(page.locator(".lead")).to_contain_text("your limit: 5")
         alarm = page.locator(".alarm-line").first
         assert "0.0" in await alarm.inner_text() and "100.0" in await alarm.inner_text()
         links = [await one.get_attribute("href") for one in await alarm.locator("a").all()]
@@ -95,14 +97,51 @@ async def test_title_and_icon_carry_the_alarms_and_times_are_the_readers(browser
 
 async def test_every_number_leads_to_the_answers_behind_it(browser, gateway):
     async with open_page(browser, address(gateway), java_script_enabled=False) as page:
-        rate = page.locator("table.models tbody tr").nth(1).locator("td.headline a")
+        rate = page.locator("table.models tbody tr").first.locator("td.headline a")
         assert await rate.get_attribute("href") == (
-            f"/answers?model={NAME}&protocol=faithscore&version=1.1&verdict=refuted"
+            f"/answers?model={NAME}&protocol=faithscore&verdict=refuted"
         )
-        cell = page.locator("table.heat tbody tr").first.locator("a").first
+        await page.get_by_role("link", name="By category").click()
+        cell = page.locator("table.heat tbody tr").first.locator("td a").first
         assert await cell.get_attribute("href") == (
             f"/answers?model={NAME}&protocol=faithscore&category=color&verdict=refuted"
         )
+
+
+async def test_columns_sort_names_are_looked_for_and_protocols_have_tabs(browser, gateway, publish):
+    await publish("tab", model="heron-7b", protocol="valor")
+    async with open_page(browser, address(gateway), java_script_enabled=False) as page:
+        names = page.locator("table.models tbody th > a:first-child")
+        await page.get_by_role("columnheader", name="Model").get_by_role("link").click()
+        await expect(names).to_have_text(["heron-7b", NAME])
+        await expect(page.get_by_role("columnheader", name="Model")).to_have_attribute(
+            "aria-sort", "ascending"
+        )
+        await page.get_by_role("columnheader", name="Model").get_by_role("link").click()
+        await expect(names).to_have_text([NAME, "heron-7b"])
+        await page.get_by_role("searchbox").fill("OSPREY chat")
+        await page.keyboard.press("Enter")
+        await expect(names).to_have_text([NAME])
+        await page.goto(address(gateway, "/?q=dodo"))
+        await expect(page.locator(".empty")).to_contain_text("dodo")
+        await page.goto(address(gateway))
+        await page.get_by_role("link", name="valor").click()
+        await expect(names).to_have_text(["heron-7b"])
+
+
+async def test_a_range_shows_what_was_recorded_in_it(browser, gateway, publish):
+    for number in range(4):
+        await publish(f"now-{number}", refuted=1, supported=1)
+    await eventually(lambda: _reads(gateway, "/?range=1h", "4 scored answers of 1 model"))
+    async with open_page(browser, address(gateway), java_script_enabled=False) as page:
+        await page.get_by_role("link", name="1 h", exact=True).click()
+        await expect(page.locator(".lead")).to_contain_text("1 had none")
+        await expect(page.locator("table.models tbody td.headline")).to_contain_text("50.0")
+        assert "&since=" in (await page.locator("td.headline a").get_attribute("href") or "")
+
+
+async def _reads(gateway, path: str, words: str) -> bool:
+    return words in (await gateway.http.get(path)).text
 
 
 async def test_what_has_to_be_known_beside_a_rate_is_told_on_hover(gateway_factory, publish):
@@ -154,6 +193,9 @@ async def test_corrected_rates_stand_beside_the_judged_ones(browser, gateway):
         await expect(
             page.locator("table.models tbody tr").nth(1).locator("td[data-label=Corrected]")
         ).to_have_text("–")
+        # Nothing is cut at the width of a small laptop.
+        await page.set_viewport_size({"width": 1024, "height": 900})
+        assert await page.locator(".scroll").evaluate("one => one.scrollWidth <= one.clientWidth")
 
 
 async def test_new_answers_arrive_without_loading_again(browser, gateway, publish):
@@ -205,17 +247,24 @@ async def test_hostile_names_are_shown_and_do_nothing(browser, gateway_factory, 
             assert await page.locator("img").count() == 0
 
 
-async def test_invented_models_leave_the_page_quick_and_the_busiest_first(browser, gateway_factory, publish):
+async def test_invented_models_leave_the_page_short_and_the_worst_first(browser, gateway_factory, publish):
     gateway = await gateway_factory()
     for number in range(240):
         await publish(f"i{number}", model=f"invented-{number % 120}")
         if number < 20:
-            await publish(f"b{number}", model="busy", refuted=1)
+            await publish(f"b{number}", model="bad", refuted=1)
     report = await until_counted(gateway, 260)
     async with open_page(browser, address(gateway)) as page:
-        models = page.locator("table.models tbody tr.model")
-        await expect(models).to_have_count(25)
-        assert "busy" in await models.first.inner_text()
+        models = page.locator("table.models tbody tr")
+        await expect(models).to_have_count(60)
+        assert "bad" in await models.first.inner_text()
+        height = "document.querySelector('table.models').offsetHeight"
+        # Sixty in three screens of a desk, and six on one of a phone.
+        await page.set_viewport_size({"width": 1600, "height": 900})
+        assert await page.evaluate(height) < 3 * 900
+        await page.set_viewport_size({"width": 390, "height": 844})
+        assert await page.evaluate(height) < 10 * 844
+        await page.set_viewport_size({"width": 1024, "height": 900})
         assert "rare models are counted" in await page.locator(".lead").inner_text()
         await page.get_by_role("link", name="Show all").click()
         await expect(models).to_have_count(len(report["models"]))
@@ -226,7 +275,7 @@ async def test_a_gateway_without_nats_shows_its_last_numbers(browser, gateway):
     await gateway.bus.client.close()
     async with open_page(browser, address(gateway), java_script_enabled=False) as page:
         await expect(page.get_by_role("alert")).to_contain_text("NATS cannot be read")
-        await expect(page.locator("table.models tbody tr")).to_have_count(4)
+        await expect(page.locator("table.models tbody tr")).to_have_count(2)
 
 
 async def until_counted(gateway, number: int):

@@ -11,7 +11,7 @@ import secrets
 import time
 import zlib
 from collections.abc import Callable, Container, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import nats.js.errors
@@ -53,6 +53,15 @@ class BoardState(msgspec.Struct, frozen=True, array_like=True):
     versions: VersionsState
 
 
+class _Told(NamedTuple):
+    """What was computed last, when there had been so many `changes`."""
+
+    report: dict[str, Any]
+    versions: tuple[VersionReport, ...]
+    changes: int
+    stale_at: float
+
+
 class Board:
     """A `Report` that takes outcomes while another thread computes its numbers.
 
@@ -73,9 +82,8 @@ class Board:
         self._pending: list[tuple[int, int, ResponseScored | None, ResponseScored | None]] = []
         self._computing = asyncio.Lock()
         self._replaceable: dict[bytes, bytes] = {}
-        self._told: tuple[dict[str, Any], tuple[VersionReport, ...]] | None = None
-        self._changed = True
-        self._stale_at = 0.0
+        self._told: dict[str, _Told] = {}
+        self._changes = 0
         self.begun = time.time()
         self.sequences: dict[int, int] = {}
         self.forgotten = 0
@@ -120,7 +128,7 @@ class Board:
         old = None
         if event is not None and (self._replaceable or event.reason in REPLACEABLE):
             old = self._replace(hashlib.blake2b(subject.encode(), digest_size=16).digest(), event)
-        self._changed = True
+        self._changes += 1
         if self._computing.locked():
             self._pending.append((partition, sequence, old, event))
         else:
@@ -128,25 +136,28 @@ class Board:
 
     async def current(self) -> dict[str, Any]:
         """The report as of a moment ago, with the `sequence` up to which it goes."""
-        return (await self._computed())[0]
+        return (await self._computed("")).report
 
-    async def versions(self) -> tuple[VersionReport, ...]:
-        """The versions of its models, as of the same moment."""
-        return (await self._computed())[1]
+    async def versions(self, within: str = "") -> tuple[VersionReport, ...]:
+        """The versions of its models, as of the same moment; or of a range of time, one of `RANGES`."""
+        return (await self._computed(within)).versions
 
-    async def _computed(self) -> tuple[dict[str, Any], tuple[VersionReport, ...]]:
+    async def _computed(self, within: str) -> _Told:
         async with self._computing:
-            if self._told is None or (self._changed and time.monotonic() >= self._stale_at):
-                self._changed = False
-                began = time.monotonic()
-                found, versions = await asyncio.to_thread(
-                    lambda: (self._report.to_dict(), self._versions.rows())
+            told = self._told.get(within)
+            # A range has other answers in it later, also when none comes.
+            changed = told is None or within or told.changes != self._changes
+            if told is None or (changed and time.monotonic() >= told.stale_at):
+                began, changes = time.monotonic(), self._changes
+                report, versions = await asyncio.to_thread(
+                    lambda: ({} if within else self._report.to_dict(), self._versions.rows(within))
                 )
-                self._told = found | {"sequence": self.sequence}, versions
                 ended = time.monotonic()
-                self._stale_at = ended + max(FRESH_SECONDS, COST_SHARE * (ended - began))
+                stale_at = ended + max(FRESH_SECONDS, COST_SHARE * (ended - began))
+                told = _Told(report | {"sequence": self.sequence}, versions, changes, stale_at)
+                self._told[within] = told
             self._apply_pending()
-            return self._told
+            return told
 
     def _apply_pending(self) -> None:
         pending, self._pending = self._pending, []

@@ -225,9 +225,9 @@ class Live:
             self._corrected_until = time.monotonic() + CORRECTED_SECONDS
         return self._corrected
 
-    async def versions(self) -> tuple[VersionReport, ...]:
-        """The versions of the report's models, each with its rate over time."""
-        return await self._board.versions()
+    async def versions(self, within: str = "") -> tuple[VersionReport, ...]:
+        """The versions of the report's models, each with its rate over time; `within` is one of `RANGES`."""
+        return await self._board.versions(within)
 
     @property
     def raised(self) -> Sequence[Raised]:

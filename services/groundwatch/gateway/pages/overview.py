@@ -1,6 +1,10 @@
-"""The first page: every model and version side by side, each number with a way to the answers behind it."""
+"""The first page: every model side by side, the worst first; and each model on a page of its own."""
 
 import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 
 import msgspec
 from starlette.requests import Request
@@ -13,17 +17,19 @@ from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.requests import Route, is_json, json
 from groundwatch.gateway.pages.first_steps import FEW as FEW_ANSWERS
 from groundwatch.gateway.pages.first_steps import first_steps
-from groundwatch.gateway.pages.rendering import Pages, scale_top
+from groundwatch.gateway.pages.rendering import Pages, address, scale_top
 from groundwatch.keys import digest
 from groundwatch.reporting.alarms import Raised
 from groundwatch.reporting.answers import AnswerQuery
 from groundwatch.reporting.render import beside_rate
 from groundwatch.reporting.report import ModelReport
-from groundwatch.reporting.trends import Point, VersionReport, merged_trend
+from groundwatch.reporting.sums import OTHER
+from groundwatch.reporting.trends import RANGES, Point, Trend, VersionReport, Window, merged_trend
 from groundwatch.reviews.corrected import RateTable
 from groundwatch.statistics.intervals import Interval
+from groundwatch.statistics.sampling import weighted_rate
 
-FEW = 25
+SHOWN = 60
 """Models that are shown at first; alarmed ones always are."""
 
 CATEGORIES = 8
@@ -35,19 +41,77 @@ RECENT = 600
 RECENT_SECONDS = 600.0
 """The same with several partitions, where a position is a time."""
 
+APART = 3.5
+"""Stretches of a chart that are so many lengths apart are not joined."""
+
 HEATS = (0.03, 0.08, 0.15, 0.25)
 """Rates from which on a cell of the table of categories is darker."""
 
 
-class ModelRow(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class ModelRow:
+    """A model with its `report` of all time. What stands beside it is of the range that is asked for, and
+    then of scored answers alone."""
+
     report: ModelReport
+    first: float
     judges: str
     corrected: Interval | None
-    points: list[Point]
+    rate: Interval | None
+    coverage: float | None
+    answers: int
+    cost: float
+    trend: Trend
     alarms: list[Raised]
-    versions: list[tuple[VersionReport, Interval | None]]
-    categories: dict[str, Interval | None]
+    versions: list[VersionReport]
     beside: str
+
+    @cached_property
+    def points(self) -> list[Point]:
+        return self.trend.points()
+
+    def drawn(self, top: float) -> tuple[str, str, int]:
+        """The intervals and the line of a chart of 240 by 52 up to `top`, as SVG paths, and how wide a
+        stretch is; those far from each other are not joined."""
+        points, seconds = self.points, self.points[0].seconds
+        first = self.first or points[0].start
+        last = max(points[-1].start + seconds, time.time() if self.first else 0.0)
+        across, up, band, line, before = 240 / (last - first), 48 / top, "", "", 0.0
+        for point in points:
+            x = int(across * (point.start + seconds / 2 - first))
+            rate = point.rate
+            low, value, high = (int(50 - up * min(top, one)) for one in (rate.low, rate.value, rate.high))
+            band += f"M{x} {low}V{high}"
+            joined = point.start - before < APART * seconds
+            line += f"L{x} {value}" if joined else f"M{x} {value}h0"
+            before = point.start
+        return band, line, max(3, int(across * seconds))
+
+    @property
+    def gain(self) -> float | None:
+        """How much more is wrong of the newest version than of the one before."""
+        rates = [one.hallucination_rate for one in self.versions[:2]]
+        return rates[0].value - rates[1].value if len(rates) == 2 and rates[0] and rates[1] else None
+
+    @property
+    def categories(self) -> dict[str, Interval | None]:
+        return {one.name: one.hallucination_rate for one in self.report.categories}
+
+
+SORTS: dict[str, Callable[[ModelRow], float | None]] = {
+    "low": lambda row: row.rate.low if row.rate else None,
+    "rate": lambda row: row.rate.value if row.rate else None,
+    "corrected": lambda row: row.corrected.value if row.corrected else None,
+    "versions": lambda row: row.versions[0].first if row.versions else None,
+    "coverage": lambda row: None if row.coverage is None else -row.coverage,
+    "answers": lambda row: row.answers,
+    "cost": lambda row: row.cost,
+    "name": lambda row: 0.0,
+}
+"""What columns are sorted by, the highest first, and equals by name; with `-` before it the other way."""
+
+ASKED = ("protocol", "range", "q", "sort", "view", "all")
+"""What is in the address."""
 
 
 class Overview:
@@ -65,7 +129,9 @@ class Overview:
         """The page; nothing while it is as `seen`."""
         if is_json(request):
             return json(await self._core.report(), headers={"Cache-Control": "no-store"})
-        query = request.query_params
+        query, now = request.query_params, time.time()
+        asked = {name: query.get(name, "") for name in ASKED}
+        within = asked["range"] = asked["range"] if asked["range"] in RANGES else ""
         live = self._core.live
         report = await live.report()
         raised = [one for one in live.raised if one.recovered_at is None]
@@ -73,27 +139,24 @@ class Overview:
         archived = {} if report["models"] or not report["complete"] else await self._archived()
         judged = {row["model"] for row in report["models"]}
         steps = first_steps(self._core, f"{request.url.scheme}://{request.url.netloc}", judged)
-        parts = (
-            report["sequence"],
-            len(live.raised),
-            len(raised),
-            report["complete"],
-            problem,
-            steps.left,
-            archived,
-        )
-        state = digest(*map(str, parts))[:16]
+        # Ages and ranges are told anew every minute.
+        parts = (report["sequence"], len(live.raised), len(raised), report["complete"], problem, now // 60)
+        state = digest(*map(str, (*parts, steps.left, archived, asked)))[:16]
         if query.get("seen") == state:
             return Response(status_code=204)
-        rows = await self._rows(report["models"], raised)
-        everything = query.get("all") == "1"
-        shown = rows if everything else rows[: max(FEW, sum(bool(row.alarms) for row in rows))]
-        names = _categories(shown)
-        top = scale_top(
-            [one for row in shown for one in (row.report.hallucination_rate, row.corrected)]
-            + [version.hallucination_rate for row in shown for version, _ in row.versions]
-        )
-        trend_top = scale_top([point.rate for row in shown for point in row.points])
+        every = await self._rows(report["models"], raised, within)
+        tabs: dict[str, list[ModelRow]] = {}
+        for row in every:
+            tabs.setdefault(row.report.protocol, []).append(row)
+        if asked["protocol"] not in tabs:
+            asked["protocol"] = ""
+        busiest = max(tabs, key=lambda name: sum(row.report.responses for row in tabs[name]), default="")
+        protocol = asked["protocol"] or busiest
+        of_protocol = tabs.get(protocol, [])
+        words = asked["q"].lower().split()
+        named = [row for row in of_protocol if all(word in row.report.model.lower() for word in words)]
+        rows = _sorted([row for row in named if row.answers], asked["sort"])
+        shown = rows if asked["all"] else rows[:SHOWN] + [row for row in rows[SHOWN:] if row.alarms]
         since = live.position - RECENT
         if self._core.bus.partitions > 1:
             since = int(live.position - 1e6 * RECENT_SECONDS)
@@ -103,26 +166,34 @@ class Overview:
             state=state,
             complete=report["complete"],
             folded=report["folded"],
-            answers=sum(row.report.responses for row in rows),
-            models=len({row.report.model for row in rows}),
+            answers=sum(row.answers for row in named),
+            asked=asked,
+            link=lambda **new: address("/", **{**asked, **new}),
+            ranges=RANGES,
+            range_start=int(now - RANGES[within]) if within else "",
+            now=now,
+            any_models=bool(every),
+            tabs={name: sum(bool(row.alarms) for row in tabs[name]) for name in sorted(tabs)},
+            protocol=protocol,
             rows=shown,
             total=len(rows),
-            everything=everything,
-            protocols=list(dict.fromkeys(row.report.protocol for row in shown)),
-            categories=names,
+            silent=len(named) - len(rows),
+            several_judges={
+                row.report.model
+                for row in rows
+                if sum(row.report.model == other.report.model for other in rows) > 1
+            },
+            limit=self._core.live.rule.objective,
+            categories=_categories(shown),
             heat=_heat,
-            top=top,
-            trend_top=trend_top,
+            top=scale_top([one for row in shown for one in (row.rate, row.corrected)]),
+            trend_top=scale_top([point.rate for row in shown for point in row.points]),
             faults=_faults(raised),
-            any_corrected=any(
-                one is not None
-                for row in shown
-                for one in (row.corrected, *(rate for _, rate in row.versions))
-            ),
+            any_corrected=any(row.corrected is not None for row in shown),
             problem=problem,
             steps=steps,
             archived=archived,
-            few=FEW_ANSWERS,
+            few=sum(row.report.responses for row in every) <= FEW_ANSWERS,
             since=max(0, since),
         )
 
@@ -133,46 +204,51 @@ class Overview:
                 return found.names["model"]
         return {}
 
-    async def _rows(self, reports: list[dict[str, object]], raised: list[Raised]) -> list[ModelRow]:
-        """Alarmed models first; then by protocol, and of many the busiest first."""
-        corrected = RateTable(await self._core.live.corrected())
+    async def _rows(
+        self, reports: list[dict[str, object]], raised: list[Raised], within: str
+    ) -> list[ModelRow]:
+        corrected = RateTable(() if within else await self._core.live.corrected())
         versions: dict[tuple[str, str, str], list[VersionReport]] = {}
-        for version in await self._core.live.versions():
+        for version in await self._core.live.versions(within):
             versions.setdefault((version.model, version.protocol, version.fingerprint), []).append(version)
         rows = []
         for report in msgspec.convert(reports, list[ModelReport]):
             key = (report.model, report.protocol, report.fingerprint)
             of_model = versions.get(key, [])
-            named = [one.version for one in of_model]
-            alarms = [
-                one for one in raised if (one.alarm.model, one.alarm.protocol, one.alarm.fingerprint) == key
-            ]
+            trend = merged_trend([one.trend for one in of_model])
+            sums = trend.since(0.0)[1] if isinstance(trend, Window) else None
             rows.append(
                 ModelRow(
                     report=report,
+                    first=time.time() - RANGES[within] if within else 0.0,
                     judges=_judges(report.judges),
                     corrected=corrected.rate(*key)
                     or (corrected.rate(*key, version=of_model[0].version) if len(of_model) == 1 else None),
-                    points=merged_trend(one.trend for one in of_model).points(),
-                    alarms=alarms,
-                    versions=[
-                        (one, corrected.rate(*key, version=one.version)) for one in of_model if any(named)
+                    rate=weighted_rate(sums.facts) if sums else report.hallucination_rate,
+                    coverage=sums.coverage if sums else report.coverage,
+                    answers=sums.scored if sums else 0 if within else report.responses,
+                    cost=sums.cost if sums else report.cost,
+                    trend=trend,
+                    alarms=[
+                        one
+                        for one in raised
+                        if (one.alarm.model, one.alarm.protocol, one.alarm.fingerprint) == key
                     ],
-                    categories={one.name: one.hallucination_rate for one in report.categories},
+                    versions=of_model,
                     beside=". ".join(beside_rate(report)),
                 )
             )
-        many = len(rows) > FEW
-        rows.sort(
-            key=lambda row: (
-                not row.alarms,
-                row.report.protocol,
-                row.report.model == "other",
-                -row.report.responses if many else 0,
-                row.report.model,
-            )
-        )
         return rows
+
+
+def _sorted(rows: list[ModelRow], sort: str) -> list[ModelRow]:
+    """By a column of `SORTS`; without a value last, and behind them what is not told apart."""
+    value, sign = SORTS.get(sort.lstrip("-"), SORTS["low"]), 1 if sort.startswith("-") else -1
+    rows = sorted(rows, key=lambda row: row.report.model, reverse=sort == "-name")
+    return sorted(
+        rows,
+        key=lambda row: (row.report.model == OTHER, (found := value(row)) is None, sign * (found or 0.0)),
+    )
 
 
 def _faults(raised: list[Raised]) -> list[tuple[Raised, list[Raised]]]:
