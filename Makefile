@@ -13,7 +13,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist loadgroup --no-l
 # Else each of the many processes that tests start would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install demo test test-all lint reader clean
+.PHONY: install demo pictures test test-all lint reader clean
 
 install: $(VENV)/installed
 
@@ -27,6 +27,10 @@ $(VENV)/installed: pyproject.toml benchmarks/pyproject.toml
 
 demo: install
 	@$(BIN)/groundwatch demo
+
+# Those of the docs, of the demo's own pages.
+pictures: install
+	$(BIN)/python -m tools.pictures
 
 test: install lint
 	$(PYTEST) -m 'not slow'

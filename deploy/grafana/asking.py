@@ -1,6 +1,6 @@
 """Reads committed dashboards and asks Prometheus what they ask, variables filled in as by Grafana.
 
-For the test that runs every query, and for the pictures.
+For the test that runs every query.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A running system under a real Prometheus, with the recorded demo's traffic, for the dashboards.
 
-`python -m tests.deploy.grafana.live --seconds 600` runs it for longer, for the pictures in docs.
+`python -m tests.deploy.grafana.live --seconds 600` runs it for longer, to look at in Grafana.
 """
 
 from __future__ import annotations
