@@ -1,7 +1,7 @@
 """Alarms over recorded outcomes, as they come: one reading for the gateway, `watch` and `report` alike."""
 
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -15,11 +15,15 @@ from groundwatch.times import moment_of
 REMEMBERED = 1_000
 """Alarms that are kept to be shown, the latest."""
 
+SAME_FAULT_SECONDS = 3_600.0
+"""So far apart, or as long as one took to be noticed, may the beginnings be of alarms of one fault."""
+
 
 class Raised(msgspec.Struct, kw_only=True):
-    """An alarm as it is known by now: with its end, once it has ended."""
+    """An alarm as it is known by now: with its end, once it has ended. `earlier`: by a rule not in use."""
 
     alarm: AlarmRaised
+    earlier: bool = False
 
     @property
     def recovered_at(self) -> float | None:
@@ -179,6 +183,31 @@ class Alarms:
 def named(alarm: AlarmRaised) -> tuple[str, str, str, float]:
     """What tells one alarm from all others."""
     return alarm.run, alarm.protocol, alarm.key, alarm.raised_at
+
+
+def kind_of(alarm: AlarmRaised) -> tuple[str, ...]:
+    """What is watched together: of one kind, one alarm follows the other."""
+    return alarm.run, alarm.protocol, alarm.model, alarm.category, alarm.fingerprint
+
+
+def faults(raised: Iterable[Raised]) -> list[list[Raised]]:
+    """Alarms by fault, the latest fault first. One fault raises an alarm in several categories: the one over
+    all facts comes first, where there is one, then those that rose most."""
+    found: dict[tuple[str, ...], list[list[Raised]]] = {}
+    for one in raised:
+        alarm = one.alarm
+        several = found.setdefault((alarm.run, alarm.protocol, alarm.model, alarm.fingerprint), [])
+        last = several[-1][0].alarm if several else alarm
+        apart = max(SAME_FAULT_SECONDS, last.raised_at - last.since)
+        if not several or abs(last.since - alarm.since) >= apart:
+            several.append([])
+        several[-1].append(one)
+    every = [sorted(fault, key=_leading) for several in found.values() for fault in several]
+    return sorted(every, key=lambda fault: -fault[0].alarm.raised_at)
+
+
+def _leading(one: Raised) -> tuple[bool, float]:
+    return one.alarm.category != ALL, (one.alarm.before or 0.0) - one.alarm.after
 
 
 def _anonymous(raised: Raised) -> Raised:

@@ -102,6 +102,34 @@ async def test_it_recovers_and_the_same_fault_is_announced_again(gateway_factory
     assert gateway.count("groundwatch_alarm_raised", **LABELS) == 1
 
 
+async def test_an_alarm_outlives_other_settings_until_it_is_acknowledged(
+    gateway_factory, publish, bus, settings
+):
+    gateway = await gateway_factory(alarm=settings)
+    await send(publish, 0, 10)
+    await send(publish, 10, 8, refuted=3, supported=3)
+    told = await until_alarms(gateway, 2, sequence=18)
+    await until_announced(bus, 2)
+    other = await gateway_factory(alarm=AlarmSettings(responses=100, objective=0.9))
+    kept = await until_alarms(other, 2, sequence=18)
+    assert kept["alarms"] == told["alarms"]
+    assert (await other.http.get("/v1/report")).json()["alarms"] == told["alarms"]
+    assert 'data-alarms="1"' in (await other.http.get("/")).text
+    shown = (await other.http.get("/alarms")).text
+    assert "1 fault raised now" in shown and "by other settings" in shown
+    for raised in await announced(bus):
+        path = f"/alarms/{raised.key}/acknowledge"
+        assert (
+            await other.http.post(path, data={"by": "Ann", "at": str(raised.raised_at)})
+        ).status_code == 303
+    assert {one.recovered_at is None for one in (await until_announced(bus, 4))[2:]} == {False}
+    async with asyncio.timeout(30):
+        while "None is raised." not in (await other.http.get("/alarms")).text:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    # By the rule that raised it, it is still so.
+    assert gateway.count("groundwatch_alarm_raised", **LABELS) == 1
+
+
 FIRST = AlarmRaised(model="m", protocol="faithscore", category="all", base=0.1, after=0.5, tenant="zoo")
 FIRST = msgspec.structs.replace(FIRST, since=100.0, raised_at=110.0, raised_response=11)
 OVER = msgspec.structs.replace(FIRST, recovered_at=200.0, recovered_response=200)

@@ -15,9 +15,12 @@ from tests.support.second_opinions import review_all
 from groundwatch.errors import UsageError
 from groundwatch.events import AlarmRaised, Decision, Judge, JudgedClaim, SubSentence
 from groundwatch.gateway.live.alarms import LONGEST_NOTE, Acknowledgements
-from groundwatch.gateway.pages.alarms import read_around
+from groundwatch.gateway.pages.alarms import Traffic, read_around
+from groundwatch.gateway.pages.rendering import Pages, Standing
 from groundwatch.keys import home_of, response_key
+from groundwatch.reporting.trends import Point
 from groundwatch.runtime.settings import AlarmSettings
+from groundwatch.statistics.intervals import Interval
 
 START = 1_700_000_000.0
 PARTITIONS = 3
@@ -169,7 +172,7 @@ async def test_an_alarm_has_the_answers_of_all_partitions(browser, gateway_facto
             names = [await one.get_attribute("href") for one in await shown.all()]
             assert len(names) == len(set(names)) == len(around.wrong_after)
             await page.get_by_label("Note").fill("Rolled back.")
-            await page.get_by_role("button", name="Acknowledge").click()
+            await page.get_by_role("button", name="Keep the note").click()
             await expect(page.locator("#notes .card").first).to_contain_text("Rolled back.")
         # Each answer has its page, in whatever partition it is.
         for name in names:
@@ -183,13 +186,55 @@ async def test_an_alarm_has_the_answers_of_all_partitions(browser, gateway_facto
 
 async def test_who_has_seen_it_stands_there_for_everybody(browser, gateway):
     alarm, _ = await until_alarms(gateway, 2)
-    async with open_page(browser, address(gateway, place(alarm))) as page:
+    async with open_page(browser, address(gateway, place(alarm)), 390) as page:
+        head = page.locator(".alarm-head")
+        await expect(head).to_contain_text("seen by nobody yet")
+        await head.get_by_label("Your name").fill("Ann Lee")
+        button = head.get_by_role("button", name="Acknowledge")
+        assert await page.evaluate("scrollY") == 0
+        assert (await button.bounding_box())["y"] < 400
+        await button.click()
+        await expect(head).to_contain_text("seen by Ann Lee")
+        await page.evaluate("scrollTo(0, document.body.scrollHeight)")
+        assert (await head.bounding_box())["y"] < 1
+        # A name is written once.
+        await expect(head.get_by_label("Your name")).to_have_value("Ann Lee")
         await page.get_by_label("Note").fill("Rolled back. <b>Ticket 12</b>")
-        await page.get_by_role("button", name="Acknowledge").click()
-        await expect(page.locator("#notes .card").first).to_contain_text("Rolled back. <b>Ticket 12</b>")
+        await page.get_by_role("button", name="Keep the note").click()
+        await expect(page.locator("#notes .card").nth(1)).to_contain_text("Rolled back. <b>Ticket 12</b>")
         await page.goto(address(gateway, "/alarms"))
-        seen = page.locator("tbody tr", has_text="somebody here")
-        await expect(seen).to_have_count(1)
+        # One fault, in two categories, is one row.
+        await expect(page.locator("tbody tr", has_text="osprey-13b")).to_have_count(1)
+
+
+async def test_people_look_at_an_alarms_answers_by_one_click(browser, gateway):
+    alarm, _ = await until_alarms(gateway, 2)
+    async with open_page(browser, address(gateway, place(alarm))) as page:
+        head = page.locator(".alarm-head")
+        compare = head.get_by_role("link", name="Compare 1.0 and 1.1")
+        assert "by=version&model=osprey-13b&first=1.0&second=1.1" in await compare.get_attribute("href")
+        await head.get_by_role("button", name="Have people look").click()
+        await page.wait_for_url("**/queues/alarm-*")
+        await page.goto(address(gateway, place(alarm)))
+        await expect(head.get_by_role("link", name="What people say")).to_have_count(1)
+
+
+def test_a_burst_tells_nothing_of_an_hour():
+    """Of nine answers in no time it was 9,330,755."""
+    counts = {"rate": None, "versions": {}, "judges": {}, "tenants": {}}
+    more = counts | {"words": None, "lengths": (), "unscored": 0}
+    assert Traffic(answers=9, first=5.0, last=5.003, **more).per_hour is None
+    assert Traffic(answers=61, first=0.0, last=600.0, **more).per_hour == 360.0
+
+
+def test_a_chart_has_its_gaps_and_names_its_rules():
+    rate = Interval(value=0.1, low=0.05, high=0.2, n=50)
+    points = [Point(at * 60.0, 60.0, rate) for at in (0, 1, 2, 40, 41, 90)]
+    charts = Pages(lambda: Standing())._environment.get_template("rate_chart.html").module
+    drawn = str(charts.rate_chart(points, 0.4, [(2400.0, "change"), (2460.0, "alarm")], 0.05))
+    assert (drawn.count("<polyline"), drawn.count('class="whisker"')) == (2, 1)
+    assert "with 2 gaps" in drawn and ">change</text>" in drawn and ">alarm</text>" in drawn
+    assert ">0 %</text>" in drawn.replace("\u202f", " ") and ">40 %</text>" in drawn.replace("\u202f", " ")
 
 
 async def test_notes_at_the_same_moment_are_all_kept(bus, clean_streams):

@@ -7,6 +7,7 @@ again after a restart finds its alarms announced.
 """
 
 import asyncio
+import contextlib
 import time
 from collections import deque
 from functools import partial
@@ -14,16 +15,16 @@ from functools import partial
 import msgspec
 
 from groundwatch.errors import UNDECODED, GroundwatchError, TransientError, UsageError, words
-from groundwatch.events import AlarmRaised, ResponseScored
-from groundwatch.reporting.alarms import Alarms, AlarmsState, moment, named
+from groundwatch.events import LIVE, AlarmRaised, ResponseScored
+from groundwatch.reporting.alarms import REMEMBERED, Alarms, AlarmsState, Raised, kind_of, moment, named
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, Stored
-from groundwatch.runtime.delivery.streams import FAULTS, announced_alarms, decoded, last_message
+from groundwatch.runtime.delivery.streams import FAULTS, announced_alarms, decoded, last_message, read_stream
 from groundwatch.runtime.services.tasks import SupervisedTask
 from groundwatch.runtime.settings import AlarmSettings
 from groundwatch.runtime.stores.buckets import Bucket
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics
-from groundwatch.topology import ALARMS, ALARMS_BUCKET, subject_of
+from groundwatch.topology import ALARMS, ALARMS_BUCKET, run_subjects, subject_of
 
 LONGEST_NOTE = 2_000
 """Characters of a note."""
@@ -84,6 +85,9 @@ def _decoded(data: bytes | None) -> list[Acknowledgement]:
 
 
 PAUSE = 2.0
+LOOK_SECONDS = 15.0
+"""How often what others announce is read."""
+
 QUIET = 86_400.0
 """A model without an outcome for so many seconds has no alarm raised in the metrics: it is not used."""
 
@@ -105,6 +109,8 @@ class AlarmPublisher(SupervisedTask):
         self.alarms = self._new_alarms()
         self._shown: dict[tuple[str, str, str], set[tuple[str, str, str]]] = {}
         self._generation = metrics.generation
+        self._announced: dict[tuple[str, str, str, float], AlarmRaised] = {}
+        self._read_to = 0
         self._waiting: deque[AlarmRaised] = deque()
         self._awake = asyncio.Event()
         self._unannounced = ""
@@ -118,8 +124,28 @@ class AlarmPublisher(SupervisedTask):
         """Whether some alarm is not announced yet."""
         return bool(self._waiting)
 
+    @property
+    def raised(self) -> list[Raised]:
+        """Alarms, the oldest first. Those that were announced and that the rule of now does not find are
+        `earlier` ones: they stay until somebody acknowledges them."""
+        found = list(self.alarms.raised)
+        own: dict[tuple[str, ...], list[AlarmRaised]] = {}
+        for one in found:
+            own.setdefault(kind_of(one.alarm), []).append(one.alarm)
+        for alarm in self._announced.values():
+            same = own.get(kind_of(alarm), ())
+            if not any(one.since <= alarm.raised_at and alarm.since <= one.raised_at for one in same):
+                found.append(Raised(alarm=alarm, earlier=True))
+        return sorted(found, key=lambda one: one.alarm.raised_at)
+
+    def end(self, alarm: AlarmRaised) -> None:
+        """Announce that an earlier alarm is over: the rule of now never would."""
+        self._waiting.append(msgspec.structs.replace(alarm, recovered_at=time.time()))
+        self._awake.set()
+
     def reset(self) -> None:
         self.alarms = self._new_alarms()
+        self._announced, self._read_to = {}, 0
 
     async def restore(self, state: AlarmsState) -> None:
         """Go on from there, with alarms as they were announced. Raises what NATS raises, `TransientError`."""
@@ -170,7 +196,11 @@ class AlarmPublisher(SupervisedTask):
         while True:
             if not self._waiting:
                 self._awake.clear()
-                await self._awake.wait()
+                with contextlib.suppress(TransientError, *FAULTS):
+                    await self._read_announced()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._awake.wait(), LOOK_SECONDS)
+                continue
             try:
                 await self._announce(self._waiting[0])
             except (TransientError, *FAULTS) as error:
@@ -183,6 +213,16 @@ class AlarmPublisher(SupervisedTask):
                 logger.error("alarm.lost", error=str(error), model=self._waiting[0].model)
             self._unannounced = ""
             self._waiting.popleft()
+
+    async def _read_announced(self) -> None:
+        """What this gateway and others have announced since."""
+        subjects, first = [run_subjects("alarm", LIVE)], self._read_to + 1
+        async for read in read_stream(self._bus.js, ALARMS, subjects=subjects, start_sequence=first):
+            self._read_to = read.sequence
+            if (alarm := decoded(_DECODER, read)) is not None:
+                self._announced[named(alarm)] = alarm
+        while len(self._announced) > REMEMBERED:
+            del self._announced[next(iter(self._announced))]
 
     async def _announce(self, alarm: AlarmRaised) -> None:
         """Put it, or its end, into the stream unless it, or what came later of its kind, is there."""

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from groundwatch.errors import GroundwatchError, words
-from groundwatch.events import LIVE, ResponseScored
+from groundwatch.events import LIVE, AlarmRaised, ResponseScored
 from groundwatch.gateway.auth import Filter
 from groundwatch.gateway.budgets import Budgets
 from groundwatch.gateway.live.alarms import AlarmPublisher
@@ -212,7 +212,7 @@ class Live:
         told = await self._board.current()
         return {
             **told,
-            "alarms": self._alarms.alarms.rows(),
+            "alarms": [msgspec.structs.asdict(one.alarm) for one in self.raised],
             "corrected": msgspec.to_builtins(await self.corrected()),
             "complete": self._caught_up.is_set(),
         }
@@ -232,7 +232,11 @@ class Live:
     @property
     def raised(self) -> Sequence[Raised]:
         """Alarms, the oldest first; those without an end are raised now."""
-        return self._alarms.alarms.raised
+        return self._alarms.raised
+
+    def end(self, alarm: AlarmRaised) -> None:
+        """End an alarm that is raised by a rule not in use."""
+        self._alarms.end(alarm)
 
     @property
     def rule(self) -> Rule:
@@ -242,6 +246,7 @@ class Live:
     def alarms(self) -> dict[str, Any]:
         return {
             **self._alarms.alarms.to_dict(),
+            "alarms": [msgspec.structs.asdict(one.alarm) for one in self.raised],
             "sequence": sum(self._counted.values()),
             "complete": self._caught_up.is_set(),
         }

@@ -1,6 +1,7 @@
 """Alarms: a list, and one at a permanent address, with the answers that moved it and what was different."""
 
 import contextlib
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
@@ -14,13 +15,15 @@ from groundwatch.gateway.auth import Need
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.requests import Route, caller_of, form_of, is_json, json
 from groundwatch.gateway.live.alarms import Acknowledgements, key_of
+from groundwatch.gateway.pages.answers import marked_sentence
 from groundwatch.gateway.pages.rendering import Pages, address, decimal, percent, scale_top, whole
 from groundwatch.gateway.refusals import Refused
 from groundwatch.keys import home_key, response_key
-from groundwatch.reporting.alarms import Raised
+from groundwatch.reporting.alarms import Raised, faults
 from groundwatch.reporting.sums import facts_of
 from groundwatch.reporting.trends import merged_trend
 from groundwatch.reviews.corrected import RateTable
+from groundwatch.reviews.queues import Queues, check_reviewer
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.history import last_before
 from groundwatch.runtime.delivery.streams import FAULTS, Read, announced_alarms, decoded
@@ -59,7 +62,9 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def per_hour(self) -> float | None:
-        return 3600 * (self.answers - 1) / (self.last - self.first) if self.last > self.first else None
+        """None of a burst: a few answers in no time tell nothing of an hour."""
+        seconds = self.last - self.first
+        return 3600 * (self.answers - 1) / seconds if seconds >= 60 and self.answers >= 10 else None
 
 
 class WrongAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -211,6 +216,7 @@ class AlarmPages:
         self._core = core
         self._pages = pages
         self._notes = Acknowledgements(core.bus)
+        self._queues = Queues(core.bus)
 
     def routes(self) -> list[Route]:
         route = self._pages.route
@@ -228,7 +234,6 @@ class AlarmPages:
         if is_json(request):
             await self._core.corrections.add_to(watched["alarms"], live.raised)
             return json(watched, headers={"Cache-Control": "no-store"})
-        raised = list(live.raised)[::-1]
         try:
             notes = await self._notes.by_key()
         except NOT_READ:
@@ -236,8 +241,8 @@ class AlarmPages:
         return self._pages.render(
             request,
             "alarms.html",
-            open=[one for one in raised if one.recovered_at is None],
-            over=[one for one in raised if one.recovered_at is not None][:LISTED],
+            open=faults(one for one in live.raised if one.recovered_at is None),
+            over=faults(one for one in live.raised if one.recovered_at is not None)[:LISTED],
             notes=notes,
             key_of=key_of,
             watched=watched["watched"],
@@ -264,6 +269,10 @@ class AlarmPages:
             if (one.model, one.protocol, one.fingerprint) == name
         ]
         points = merged_trend(one.trend for one in versions).points()
+        fault = next((one for one in faults(self._core.live.raised) if found in one), [found])
+        sides = (around.before.versions, around.after.versions) if around is not None else ({}, {})
+        first, second = (max(side, key=lambda name: side[name], default="") for side in sides)
+        queue = f"alarm-{alarm.key[:24]}-{alarm.raised_at:.0f}"
         return self._pages.render(
             request,
             "alarm.html",
@@ -282,21 +291,31 @@ class AlarmPages:
                 for one in versions
                 if (row := corrected.row(*name, version=one.version, category=alarm.category)) is not None
             ],
-            siblings=[
-                one
-                for one in self._core.live.raised
-                if (one.alarm.model, one.alarm.protocol, one.alarm.fingerprint) == name
-                and one.alarm.category != alarm.category
-                and abs(one.alarm.since - alarm.since) < max(3600.0, alarm.raised_at - alarm.since)
-            ],
+            siblings=[one for one in fault if one != found],
+            pair=(first, second) if first and second and first != second else None,
+            queue=queue,
+            has_queue=await self._has_queue(queue),
+            number=alarm.raised_response - alarm.since_response + 1,
+            now=time.time(),
+            marked_sentence=marked_sentence,
         )
+
+    async def _has_queue(self, name: str) -> bool:
+        with contextlib.suppress(*NOT_READ):
+            return bool(await self._queues.find(name))
+        return False
 
     async def acknowledge(self, request: Request) -> Response:
         form = await form_of(request)
         found, _ = await self._find(request, at=form.get("at", ""))
-        await self._notes.add(found.alarm, caller_of(request).name, form.get("note", ""))
-        to = address(f"/alarms/{found.alarm.key}", at=repr(found.alarm.raised_at)) + "#notes"
-        return RedirectResponse(to, 303)
+        by = caller_of(request).name or form.get("by", "")
+        if by:
+            check_reviewer(by, "by")
+        await self._notes.add(found.alarm, by, form.get("note", ""))
+        if found.earlier and found.recovered_at is None:
+            self._core.live.end(found.alarm)
+        to = address(f"/alarms/{found.alarm.key}", at=repr(found.alarm.raised_at))
+        return RedirectResponse(to + "#notes" if form.get("note") else to, 303)
 
     async def _find(self, request: Request, at: str = "") -> tuple[Raised, list[Raised]]:
         """The alarm of this address, and others of its kind, the newest first; without `at` the newest."""
@@ -352,7 +371,10 @@ def _counts(what: str, before: dict[str, int], after: dict[str, int], share: boo
         abs(before.get(name, 0) / totals[0] - after.get(name, 0) / totals[1]) > (0.2 if share else 0.05)
         for name in {*before, *after}
     )
-    shown = [{name: whole(number) for name, number in side.items()} for side in (before, after)]
+    shown = [
+        {name: f"{whole(number)} answer{'s' if number > 1 else ''}" for name, number in side.items()}
+        for side in (before, after)
+    ]
     return what, shown[0], shown[1], differs
 
 

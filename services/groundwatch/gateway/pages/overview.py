@@ -19,7 +19,7 @@ from groundwatch.gateway.pages.first_steps import FEW as FEW_ANSWERS
 from groundwatch.gateway.pages.first_steps import first_steps
 from groundwatch.gateway.pages.rendering import Pages, address, scale_top
 from groundwatch.keys import digest
-from groundwatch.reporting.alarms import Raised
+from groundwatch.reporting.alarms import Raised, faults
 from groundwatch.reporting.answers import AnswerQuery
 from groundwatch.reporting.render import beside_rate
 from groundwatch.reporting.report import ModelReport
@@ -188,7 +188,7 @@ class Overview:
             heat=_heat,
             top=scale_top([one for row in shown for one in (row.rate, row.corrected)]),
             trend_top=scale_top([point.rate for row in shown for point in row.points]),
-            faults=_faults(raised),
+            faults=[(fault[0], fault[1:]) for fault in faults(raised)],
             any_corrected=any(row.corrected is not None for row in shown),
             problem=problem,
             steps=steps,
@@ -249,22 +249,6 @@ def _sorted(rows: list[ModelRow], sort: str) -> list[ModelRow]:
         rows,
         key=lambda row: (row.report.model == OTHER, (found := value(row)) is None, sign * (found or 0.0)),
     )
-
-
-def _faults(raised: list[Raised]) -> list[tuple[Raised, list[Raised]]]:
-    """One fault raises an alarm in several categories: it is told once, by the one over all facts where there
-    is one, with the others; the latest first."""
-    faults: dict[tuple[str, str, str], list[Raised]] = {}
-    for one in raised:
-        alarm = one.alarm
-        faults.setdefault((alarm.model, alarm.protocol, alarm.fingerprint), []).append(one)
-    found = []
-    for several in faults.values():
-        several.sort(
-            key=lambda one: (one.alarm.category != "all", (one.alarm.before or 0.0) - one.alarm.after)
-        )
-        found.append((several[0], several[1:]))
-    return sorted(found, key=lambda one: -one[0].alarm.raised_at)
 
 
 def _judges(judges: dict[str, dict[str, str]]) -> str:

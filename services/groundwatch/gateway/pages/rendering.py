@@ -38,7 +38,7 @@ MOST = 100_000
 
 NONE = "–"
 THIN = "\u202f"
-FORMS = {"moment": "%-d %b %Y, %H:%M", "clock": "%H:%M:%S"}
+FORMS = {"moment": "%-d %b %Y, %H:%M", "clock": "%H:%M:%S", "day": "%-d %b"}
 
 
 def percent(share: float | None, digits: int = 1) -> str:

@@ -1,4 +1,5 @@
-/* Buttons with data-copy copy the text of the element of that id, or of none the attribute data-text. */
+/* Buttons with data-copy copy the text of the element of that id, or of none the attribute data-text; links with it
+   copy their address, and are followed where there is no clipboard: then it stands in the address bar. */
 const TOLD_MS = 2000;
 
 async function copy(text, element) {
@@ -9,10 +10,11 @@ async function copy(text, element) {
 }
 document.addEventListener("click", async event => {
   const button = event.target.closest("[data-copy]");
-  if (!button) return;
+  if (!button || (button.href && (!navigator.clipboard || event.ctrlKey || event.metaKey))) return;
+  if (button.href) event.preventDefault();
   const element = document.getElementById(button.dataset.copy), before = button.textContent;
   if (button.dataset.told) return;
   button.dataset.told = "1";
-  button.textContent = await copy(element?.textContent ?? button.dataset.text, element).catch(() => "Not copied");
+  button.textContent = await copy(element?.textContent ?? button.href ?? button.dataset.text, element).catch(() => "Not copied");
   setTimeout(() => { button.textContent = before; delete button.dataset.told; }, TOLD_MS);
 });

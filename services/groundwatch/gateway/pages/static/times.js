@@ -1,6 +1,6 @@
 /* Times stand in the page in UTC. Here they are told in the reader's own zone, with UTC on hover. */
 const DAY = { day: "numeric", month: "short", year: "numeric" }, MINUTE = { hour: "2-digit", minute: "2-digit" };
-const FORMS = { moment: { ...DAY, ...MINUTE }, clock: { ...MINUTE, second: "2-digit" } };
+const FORMS = { moment: { ...DAY, ...MINUTE }, clock: { ...MINUTE, second: "2-digit" }, day: { day: "numeric", month: "short" } };
 
 export function inReadersZone(root) {
   for (const time of root.querySelectorAll("time[data-form]")) {
