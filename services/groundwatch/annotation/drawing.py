@@ -18,7 +18,7 @@ from typing import Generic, NamedTuple, TypeVar
 import msgspec
 
 from groundwatch.events import LIVE, Decision, OutcomeKind, ResponseScored
-from groundwatch.reviews.queues import Frame, Frames, Item, Items, QueueSpec
+from groundwatch.reviews.queues import Frame, Frames, Item, Items, QueueSpec, item_of
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.history import last_before
 from groundwatch.runtime.delivery.streams import Position, decoded, position_of
@@ -373,22 +373,8 @@ class QueueReader:
             await asyncio.gather(*map(self._items.create, items[begin : begin + AT_ONCE]))
 
     def _item(self, spec: QueueSpec, event: ResponseScored, version: str, likely: float) -> Item:
-        return Item(
-            queue=spec.name,
-            key=event.key,
-            id=event.id,
-            tenant=event.tenant,
-            model=event.model,
-            version=version,
-            protocol=event.protocol,
-            run=event.run,
-            partition=event.partition,
-            probability=likely,
-            uncertainty=uncertainty(event),
-            order=order(spec, event.key),
-            recorded_at=event.recorded_at,
-            wanted=spec.reviewers,
-        )
+        more = {"uncertainty": uncertainty(event), "order": order(spec, event.key)}
+        return item_of(spec, event, version, likely, **more)
 
 
 async def mean_uncertainty(

@@ -136,7 +136,7 @@ State = Literal["open", "held", "done"]
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer that was drawn into a queue, with that `probability`.
+    """An answer that was drawn into a queue, with that `probability`; 0 is that of one chosen by hand.
 
     `wanted` reviewers are to look at it. `held_by` has until when somebody holds it, `done_by` who has given
     an opinion. Items are given in the order of `order`, which is random: so those that are done at any
@@ -193,8 +193,14 @@ class Items:
         self._turn = asyncio.Lock()
 
     async def create(self, item: Item) -> bool:
-        """Add an item unless it is there; whether it is new."""
-        return bool(await self._bucket.put(_item_key(item.queue, item.key), ENCODER.encode(item), 0))
+        """Add an item unless it is there; whether it is new. One that is drawn takes the place of the same
+        chosen by hand, with nobody's opinion yet: what was said of that one counts in no rate."""
+        if await self._bucket.put(_item_key(item.queue, item.key), ENCODER.encode(item), 0):
+            return True
+        if not item.probability:
+            return False
+        changed = await self._change(item.queue, item.key, lambda one: one if one.probability else item)
+        return changed is item
 
     async def next(self, queue: str, reviewer: str, after: str = "", tenant: str = "") -> Item | None:
         """The reviewer's next item, behind that of the key `after`, which nobody else gets while it is held.
@@ -222,6 +228,10 @@ class Items:
                 # Somebody was faster, or it was erased.
                 continue
         return None
+
+    async def look_up(self, queue: str, key: str) -> Item | None:
+        found = await self._bucket.get(_item_key(queue, key))
+        return _ITEM.decode(found.data) if found is not None else None
 
     async def find(self, queue: str, key: str) -> Item:
         """Raises `UnknownName`."""
@@ -451,6 +461,25 @@ class QueueSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         """Whether the opinion was given for this queue, and not for one of its name that was deleted before
         and drawn otherwise."""
         return opinion.queue == self.name and opinion.given_at >= self.created_at
+
+
+def item_of(spec: QueueSpec, event: ResponseScored, version: str, probability: float, **more: Any) -> Item:
+    """This outcome as an item; with the probability 0 it was chosen by hand, and is in no rate."""
+    return Item(
+        queue=spec.name,
+        key=event.key,
+        id=event.id,
+        tenant=event.tenant,
+        model=event.model,
+        version=version,
+        protocol=event.protocol,
+        run=event.run,
+        partition=event.partition,
+        probability=probability,
+        recorded_at=event.recorded_at,
+        wanted=spec.reviewers,
+        **more,
+    )
 
 
 class QueueProgress(msgspec.Struct, frozen=True, kw_only=True):

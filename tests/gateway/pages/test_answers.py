@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator
 from urllib.parse import quote
 
+import msgspec
 import pytest
 from playwright.async_api import Browser, expect
 from tests.support.answer_pages import ANSWER, Filler, fact, picture
@@ -33,6 +34,7 @@ from groundwatch.gateway.pages.answers import (
 )
 from groundwatch.keys import response_key
 from groundwatch.reviews.opinions import Opinions
+from groundwatch.reviews.queues import Queues, QueueSpec
 from groundwatch.runtime.stores.tombstones import Tombstone, tombstone_name, write
 
 HOSTILE = quote("hostile <b>&'\"/?#", safe="")
@@ -346,6 +348,48 @@ async def test_one_click_says_that_the_judge_is_wrong_and_another_takes_it_back(
         assert reply.status_code == 422, absurd
 
 
+async def test_an_answer_is_put_into_a_queue_by_hand_and_copied_as_curl(browser, filled, bus):
+    queues = Queues(bus)
+    await queues.create(QueueSpec(name="look", protocol="faithscore", rule="all"))
+    await queues.create(QueueSpec(name="other", protocol="pope", rule="all"))
+    async with open_page(browser, url(filled, "/answers/kitchen")) as page:
+        await page.evaluate(
+            "navigator.clipboard.writeText = text => { window.copied = text; return Promise.resolve(); }"
+        )
+        await page.get_by_role("button", name="Copy as curl").click()
+        await expect(page.get_by_role("button", name="Copied")).to_be_visible()
+        command = await page.evaluate("copied")
+        assert command == f"curl -s '{url(filled, '/v1/responses/kitchen')}'"
+        await page.get_by_role("button", name="Add to queue look").click()
+        await expect(page.get_by_role("link", name="in look, chosen by hand")).to_be_visible()
+        assert await page.get_by_role("button", name="Add to queue").count() == 0
+    (item,) = await queues.items.list("look")
+    assert (item.id, item.probability, item.wanted) == ("kitchen", 0.0, 1)
+    # What the queue draws later is an item like any other, to be looked at anew.
+    assert await queues.items.create(msgspec.structs.replace(item, probability=0.5, order=0.3))
+    assert not await queues.items.create(item)
+    assert [one.probability for one in await queues.items.list("look")] == [0.5]
+    reply = await filled.http.post("/answers/kitchen?protocol=faithscore", data={"queue": "other"})
+    assert reply.status_code == 422
+
+
+async def test_one_goes_through_what_a_search_found(browser, filled):
+    async with open_page(browser, url(filled, "/answers?model=osprey-13b")) as page:
+        links = [await one.get_attribute("href") for one in await page.locator(".result a.sentence").all()]
+        await page.locator(".result a.sentence").nth(1).click()
+        where = page.get_by_role("navigation", name="What the search found")
+        await expect(where).to_contain_text(f"2 of {len(links)}")
+        await page.keyboard.press("j")
+        await expect(where).to_contain_text(f"3 of {len(links)}")
+        assert page.url.endswith(links[2])
+        await page.keyboard.press("k")
+        await expect(where).to_contain_text(f"2 of {len(links)}")
+        await where.get_by_role("link", name="Previous").click()
+        await expect(where).to_contain_text(f"1 of {len(links)}")
+        await page.goto(url(filled, "/answers/chain?tenant=default"))
+        await expect(where).to_be_hidden()
+
+
 @pytest.mark.slow
 async def test_words_light_their_fact_and_a_fact_its_words(browser, filled):
     async with open_page(browser, url(filled, "/answers/kitchen")) as page:
@@ -409,7 +453,7 @@ async def test_without_scripts_one_finds_an_answer_and_its_box(browser, filled):
         await page.press("#filter-q", "Enter")
         await page.wait_for_url("**/answers?q=dog**")
         assert "verdict=refuted" in page.url
-        await page.get_by_role("link", name="Worst").click()
+        await page.get_by_role("link", name="Most wrong").click()
         await page.locator(".result .sentence", has_text="balls").nth(1).click()
         await expect(page.locator(".box")).to_have_count(3)
         await page.locator('.box[data-facts="2"] > rect').click()

@@ -4,6 +4,7 @@ stands in the address."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import time
 from collections import Counter, defaultdict
@@ -42,7 +43,7 @@ from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.requests import Route, caller_of, form_of, is_json, json
 from groundwatch.gateway.pages.rendering import MOST as MOST_CHARACTERS
 from groundwatch.gateway.pages.rendering import Pages, address, answer_address, visible
-from groundwatch.gateway.pages.review import reviewer_name
+from groundwatch.gateway.pages.review import may_see, reviewer_name
 from groundwatch.gateway.refusals import Refused, bounded
 from groundwatch.protocols.base import Stage
 from groundwatch.protocols.triplets import SceneGraph, blamed, triplet_of
@@ -60,6 +61,7 @@ from groundwatch.reporting.answers import (
 )
 from groundwatch.reporting.reasons import explain
 from groundwatch.reviews.opinions import Opinions
+from groundwatch.reviews.queues import Item, Queues, QueueSpec, item_of
 from groundwatch.runtime.telemetry.logs import logger
 
 SHOWN = 1_800
@@ -340,32 +342,60 @@ class AnswerPages:
         self._core = core
         self._pages = pages
         self._opinions = Opinions(core.bus)
+        self._queues = Queues(core.bus)
 
     def routes(self) -> list[Route]:
         one = "/answers/{id:path}"
         return [
             self._pages.route(one, self.page, VIEW_PAGE),
-            self._pages.route(one, self.object_to, REVIEW, ["POST"]),
+            self._pages.route(one, self.write, REVIEW, ["POST"]),
         ]
 
     async def page(self, request: Request) -> Response:
-        found = await self._found(request)
-        return self._render(request, caller_of(request), found, await self._given(found))
+        found, caller = await self._found(request), caller_of(request)
+        queues: list[tuple[QueueSpec, Item | None]] = []
+        with contextlib.suppress(TransientError):
+            queues = await self._with(found, caller)
+        return self._render(request, caller, found, await self._given(found), queues)
 
-    async def object_to(self, request: Request) -> Response:
-        """Somebody says of one fact that its judge is wrong, or takes that back: `3 supported`, `3 back`."""
+    async def _with(self, found: Answer, caller: Caller) -> list[tuple[QueueSpec, Item | None]]:
+        """The open queues of people that the answer may stand in, with its item, for who may review."""
+        if not caller.meets(REVIEW) or found.run != LIVE:
+            return []
+        specs = [
+            spec
+            for spec in await self._queues.list()
+            if spec.protocol in found.outcomes and spec.tenant in ("", found.tenant)
+            if not spec.closed and not spec.for_judge and may_see(caller, spec)
+        ]
+        items = await asyncio.gather(*(self._queues.items.look_up(one.name, found.key) for one in specs))
+        return list(zip(specs, items, strict=True))
+
+    async def write(self, request: Request) -> Response:
+        """Somebody says of one fact that its judge is wrong, or takes that back: `3 supported`, `3 back`. Or
+        they put the answer into a queue."""
         found, written, caller = await self._found(request), await form_of(request), caller_of(request)
         protocol = request.query_params.get("protocol", "")
         number, said, who = [*written.get("fact", "").split(" ", 2), "", ""][:3]
         outcome = found.outcomes.get(protocol)
+        tenant, run = "" if caller.only else found.tenant, caller.in_words(found.run)
+        link = answer_address(found.id, tenant, run, protocol)
+        if name := written.get("queue"):
+            async with bounded():
+                spec = next((one for one, _ in await self._with(found, caller) if one.name == name), None)
+                if spec is None or outcome is None or not outcome.claims or spec.protocol != protocol:
+                    why = f"the answer cannot stand in queue '{name[:64]}'"
+                    raise Refused("invalid", why, field="queue")
+                version = version_of(outcome.tags, self._core.answers.version_tags)
+                await self._queues.items.create(item_of(spec, outcome, version, 0.0))
+            return RedirectResponse(link, 303)
         if outcome is None or not number.isdecimal() or said not in {*Decision, "back"}:
             raise Refused("invalid", "there is no such fact, or nothing that can be said of it", field="fact")
         decision = Decision(said) if said != "back" else None
         reviewer = reviewer_name(caller, who or written.get("reviewer", ""))
         async with bounded():
             await self._opinions.object_to(outcome, int(number), decision, reviewer)
-        tenant, run = "" if caller.only else found.tenant, caller.in_words(found.run)
-        return RedirectResponse(f"{answer_address(found.id, tenant, run, protocol)}#fact-{number}", 303)
+        return RedirectResponse(f"{link}#fact-{number}", 303)
 
     async def _found(self, request: Request) -> Answer:
         """The answer that a request names. Raises `Refused`."""
@@ -393,7 +423,12 @@ class AnswerPages:
         return [one for one in given if one.run == found.run]
 
     def _render(
-        self, request: Request, caller: Caller, found: Answer, given: Sequence[OpinionGiven]
+        self,
+        request: Request,
+        caller: Caller,
+        found: Answer,
+        given: Sequence[OpinionGiven],
+        queues: Sequence[tuple[QueueSpec, Item | None]],
     ) -> Response:
         names = [*found.outcomes, *found.waiting]
         wanted = request.query_params.get("protocol", "")
@@ -438,6 +473,8 @@ class AnswerPages:
             groups=by_object(facts_of(claims, pictures, own)),
             more_facts=len(outcome.claims) - len(claims) if outcome is not None else 0,
             names=names,
+            queues=[one for one in queues if one[0].protocol == protocol],
+            origin=str(request.base_url).rstrip("/"),
             of_run={hit.run: hit for hit in found.hits if hit.protocol == protocol},
             in_words=caller.in_words,
             shown_tenant=tenant,
