@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import sys
+from types import SimpleNamespace
 
 import pytest
 from PIL import Image
@@ -11,7 +12,7 @@ from groundwatch.miniature.language import holds
 from groundwatch.miniature.world import Scene, scenes
 from groundwatch.probing import suites
 from groundwatch.protocols import registry
-from groundwatch.protocols.method import Benchmark, Method
+from groundwatch.protocols.method import Benchmark, Method, Question
 from groundwatch_benchmarks.miniature_facts import triplets
 
 NUMBER = 25
@@ -96,3 +97,6 @@ def test_without_the_package_a_plug_ins_questions_are_its_own(monkeypatch: pytes
     monkeypatch.setattr(registry, "methods", lambda: {"plug": Method(name="plug", protocols=())})
     with pytest.raises(UsageError, match="'plugmod:ask' cannot be loaded: No module named 'plugmod'"):
         suites.world("plug", NUMBER)
+    question = Question(id="1", protocol="plug", prompt="Is it so?", images=())
+    monkeypatch.setitem(sys.modules, "plugmod", SimpleNamespace(ask=lambda drawn: [question] * len(drawn)))
+    assert list(suites.world("plug", 2).questions()) == [question] * 2

