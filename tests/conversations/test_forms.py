@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.conversations.made import BASE64, SPAN, TRACE
 
-from groundwatch.conversations.conversation import Conversation, ImageText, Unreadable
+from groundwatch.conversations.conversation import Conversation, ImageText, ImageUrl, Unreadable
 from groundwatch.conversations.litellm import read_call
 from groundwatch.conversations.messages import read_messages
 from groundwatch.conversations.openai import read_exchange
@@ -31,7 +31,8 @@ def check(call: Any, wanted: dict[str, Any]) -> None:
     assert (call.prompt, call.answer, call.model) == (wanted.get("prompt", "What is it?"), "A dog.", "m")
     left_out = tuple(wanted.get("left_out", ()))
     assert call.left_out == left_out
-    assert call.images == (ImageText(BASE64),) * wanted.get("images", not left_out)
+    shown = (ImageUrl(wanted["url"]),) if "url" in wanted else (ImageText(BASE64),)
+    assert call.images == shown * wanted.get("images", not left_out)
     assert call.response_id == wanted.get("response_id", "")
 
 

@@ -141,5 +141,5 @@ def reply(path: str, body: dict[str, Any]) -> Reply | None:
     if path.endswith("/converse-stream"):
         return converse_stream(answer)
     if path.endswith("/invoke"):
-        return anthropic(body, answer)
+        return anthropic(body | {"model": path.split("/")[-2]}, answer)
     return None

@@ -9,11 +9,13 @@ import threading
 from typing import Any
 
 import grpc
+import msgspec
 import pytest
 from google.rpc import status_pb2
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from tests.gateway.otlp.made import JSON, PROTOBUF, logs, record, said, span, traces
 
+from groundwatch.conversations.conversation import Conversation
 from groundwatch.errors import UsageError
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
 from groundwatch.gateway.grpc.generated.monitor_pb2_grpc import MonitorServiceStub
@@ -137,8 +139,6 @@ async def test_what_comes_over_grpc_counts_among_what_all_requests_hold(gateway_
 
 
 def test_repeats_are_remembered_in_bounded_memory():
-    from groundwatch.conversations.conversation import Conversation
-
     repeats = Repeats()
     for at in range(50):
         name = f"{at}" * 100_000
@@ -146,6 +146,40 @@ def test_repeats_are_remembered_in_bounded_memory():
         repeats.recorded(call, "t")
     kept = repr(repeats._recorded)
     assert len(kept) < 50 * 500
+
+
+WHOLE = Conversation(prompt="What is it?", answer="A dog.", trace_id="t", span_id="b", parent_id="a")
+SHOWN = msgspec.structs.replace(WHOLE, images=(b"an image",))
+LEFT_OUT = msgspec.structs.replace(WHOLE, left_out=("bare_image",))
+BARE = Conversation(trace_id="t", left_out=("no_content",))
+
+
+@pytest.mark.parametrize(
+    ("known", "call", "spans", "one"),
+    [
+        # Anthropic's client writes spans of its own, within that of LangChain.
+        (WHOLE, BARE, ("c", "b"), True),
+        (SHOWN, BARE, ("c", "b"), True),
+        (SHOWN, BARE, ("a", ""), True),
+        (SHOWN, LEFT_OUT, ("a", ""), True),
+        (SHOWN, LEFT_OUT, ("c", "b"), True),
+        (SHOWN, msgspec.structs.replace(LEFT_OUT, answer="Two dogs."), ("a", ""), False),
+        # Beside it, further away, and in another trace they are calls of their own.
+        (SHOWN, BARE, ("c", "a"), False),
+        (SHOWN, LEFT_OUT, ("c", "a"), False),
+        (SHOWN, LEFT_OUT, ("d", "c"), False),
+        (SHOWN, msgspec.structs.replace(LEFT_OUT, trace_id="u"), ("a", ""), False),
+        (LEFT_OUT, BARE, ("c", "b"), False),
+        (SHOWN, msgspec.structs.replace(SHOWN, answer="Two dogs.", scope="other"), ("a", ""), False),
+    ],
+)
+def test_a_span_that_lacks_something_is_a_call_of_its_own_or_not(known, call, spans, one):
+    call = msgspec.structs.replace(call, span_id=spans[0], parent_id=spans[1])
+    together = Repeats().kept([call, known], "t")
+    assert together == [known] if one else len(together) == 2
+    later = Repeats()
+    later.recorded(known, "t")
+    assert later.kept([call], "t") == ([] if one else [call])
 
 
 async def test_who_sends_much_to_be_read_waits_behind_themselves():

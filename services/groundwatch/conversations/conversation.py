@@ -167,14 +167,6 @@ def repeat_key(conversation: Conversation) -> str:
     return f"{conversation.trace_id}:{content_digest(conversation)}"
 
 
-def outer_key(conversation: Conversation, span_id: str) -> str:
-    """What a span has in common with one within it that logs the same call, whose images it left out."""
-    if not conversation.trace_id or not conversation.answer or not span_id:
-        return ""
-    said = content_digest(msgspec.structs.replace(conversation, images=()))
-    return f"{conversation.trace_id}/{span_id}:{said}"
-
-
 def _sample(image: Image) -> bytes:
     if isinstance(image, ImageUrl):
         return image.url.encode("utf-8", "replace")

@@ -63,6 +63,11 @@ _INSIDE = re.compile(
 )
 """An image that stands in a text itself, as Markdown and as HTML have it, also within JSON."""
 
+_OBJECT = re.compile(
+    r"[a-z_]+=None (?:[a-z_]+=\S+ ){0,40}file_data=FileData\([^)]{0,200}?file_uri='([^']{1,8192})'"
+)
+"""What Python shows of a part of Gemini's that is a file at an address: OpenLLMetry has it for a text."""
+
 _FILES = ("iVBORw0KGgo", "/9j/", "R0lGOD", "UklGR")
 """How PNG, JPEG, GIF and WebP begin in base64."""
 
@@ -246,6 +251,9 @@ def _read_part(part: dict[str, Any], found: _Content, depth: int) -> None:
 def _read_text(text: str, found: _Content) -> None:
     """What was said, and images that stand in it themselves where a user or a tool says it; a tool's also as
     JSON."""
+    if shown := _OBJECT.match(text):
+        found.add(image_of(shown[1]))
+        return
     held = structured(text) if found.role in _TOOLS else text
     if found.role in _USERS | _TOOLS and _IMAGE_URL in text.lower():
         for image in _INSIDE.finditer(text):

@@ -37,7 +37,7 @@ from groundwatch.conversations.conversation import (
     Conversation,
     Origin,
     Unreadable,
-    outer_key,
+    content_digest,
     repeat_key,
     text_of,
 )
@@ -232,7 +232,7 @@ MOST_OF_ONE_KEY = 16
 
 
 class _Told(msgspec.Struct, frozen=True):
-    """A span that tells of a call, and whether it has the server's id of the answer.
+    """A span that tells of a call, whether it has the server's id of the answer, and a digest of its texts.
 
     The id itself may be as long as its sender likes, and so may not be remembered.
     """
@@ -241,6 +241,7 @@ class _Told(msgspec.Struct, frozen=True):
     parent_id: str
     scope: str
     named: bool
+    said: str = ""
 
 
 class Repeats:
@@ -258,28 +259,41 @@ class Repeats:
         keys: dict[str, list[_Told]] = {}
         best: list[Conversation] = []
         for call in sorted(calls, key=_worth, reverse=True):
-            told = _told(call)
-            key = outer_key(call, call.span_id) if call.left_out else repeat_key(call)
-            known = keys.setdefault(key, [*self._recorded.get((tenant, key), ())])
-            if (call.id and call.id in ids) or (key and any(_is_repeat(told, one) for one in known)):
+            told, wanted = _told(call), _keys(call)
+            several = [keys.setdefault(key, [*self._recorded.get((tenant, key), ())]) for key in wanted]
+            if call.left_out:
+                again = any(_is_poorer(told, one) for known in several for one in known)
+            else:
+                again = any(_is_repeat(told, one) for known in several[:1] for one in known)
+            if again or (call.id and call.id in ids):
                 continue
             ids.add(call.id)
-            known.append(told)
-            if call.images:
-                keys.setdefault(outer_key(call, call.parent_id), []).append(told)
+            for known in several if not call.left_out else ():
+                known.append(told)
             best.append(call)
         return best
 
     def recorded(self, call: Conversation, tenant: str) -> None:
-        for key in filter(None, (repeat_key(call), outer_key(call, call.parent_id) if call.images else "")):
+        for key in _keys(call) if not call.left_out else ():
             known = self._recorded.get((tenant, key), ())
             self._recorded[tenant, key] = (*known[1 - MOST_OF_ONE_KEY :], _told(call))
             if len(self._recorded) > REMEMBERED:
                 self._recorded.popitem(last=False)
 
 
+def _keys(call: Conversation) -> list[str]:
+    """By what another span of the call is known: what was said and shown, where nothing was left out, then
+    the span and the one around it."""
+    shared = repeat_key(call)
+    if not call.trace_id or not (shared or call.left_out):
+        return []
+    spans = [f"{call.trace_id}/{one}" for one in (call.span_id, call.parent_id) if one]
+    return [shared, *spans] if shared else spans
+
+
 def _told(call: Conversation) -> _Told:
-    return _Told(call.span_id, call.parent_id, call.scope, bool(call.response_id))
+    said = content_digest(msgspec.structs.replace(call, images=()))[:16] if call.answer else ""
+    return _Told(call.span_id, call.parent_id, call.scope, bool(call.response_id), said)
 
 
 def _is_repeat(told: _Told, known: _Told) -> bool:
@@ -287,8 +301,16 @@ def _is_repeat(told: _Told, known: _Told) -> bool:
     calls of one instrumentation, side by side."""
     if told.span_id == known.span_id or (told.named and known.named):
         return False
-    nested = told.parent_id == known.span_id or known.parent_id == told.span_id
-    return told.named != known.named or told.scope != known.scope or nested
+    return told.named != known.named or told.scope != known.scope or _nested(told, known)
+
+
+def _is_poorer(told: _Told, known: _Told) -> bool:
+    """Whether a span that left out images, or all that was said, is around or within one that has it."""
+    return _nested(told, known) and told.said in ("", known.said)
+
+
+def _nested(told: _Told, known: _Told) -> bool:
+    return told.parent_id == known.span_id or known.parent_id == told.span_id
 
 
 def _worth(call: Conversation) -> tuple[bool, int, bool]:
