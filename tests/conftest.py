@@ -24,6 +24,7 @@ from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.local.servers import NatsServer
 from groundwatch.runtime.settings import NatsSettings
+from groundwatch.runtime.telemetry.logs import outage
 from groundwatch.topology import STREAMS
 from tests.support.command_line import answer, nobody, up, written
 from tests.support.provisioning import make_as_new, provision_again
@@ -77,6 +78,7 @@ def _logs_as_at_first() -> Iterator[None]:
     """A command that a test runs in this process sets logging up for the process."""
     yield
     structlog.reset_defaults()
+    outage.end(0.0)
 
 
 @pytest.fixture(autouse=True, scope="session")

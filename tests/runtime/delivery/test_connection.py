@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 
@@ -18,7 +19,9 @@ from groundwatch.errors import ConnectionLost, InvalidName, TransientError
 from groundwatch.runtime.delivery.bus import CLOSE_SECONDS, Bus, Outgoing
 from groundwatch.runtime.delivery.connection import MAX_SUBJECTS
 from groundwatch.runtime.local.servers import NatsServer
+from groundwatch.runtime.services.tasks import SupervisedTask
 from groundwatch.runtime.settings import NatsSettings
+from groundwatch.runtime.telemetry import logs
 
 
 async def opened(server: NatsServer, **settings: float) -> Bus:
@@ -147,6 +150,38 @@ async def test_who_is_hung_up_on_while_it_connects_is_not_closed_for_good(nats_s
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(bus.until_lost(), 0.2)
         await bus.close()
+
+
+async def test_a_restart_of_the_server_is_one_line(own_server: NatsServer, capsys) -> None:
+    """What else comes of it is told while it lasts by /readyz, and afterwards where it stays."""
+    logs.configure(style="json")
+    bus = await opened(own_server)
+    capsys.readouterr()
+
+    async def work() -> None:
+        await bus.js.stream_info("NONE")
+        await asyncio.sleep(60)
+
+    task = SupervisedTask("asking", work)
+    os.kill(own_server.pid, signal.SIGKILL)
+    await own_server.wait()
+    await eventually(lambda: not bus.connected)
+    task.start()
+    await eventually(lambda: task.problem)
+    logs.logger.warning("gateway.live", problem="cannot read GW_OUTCOMES: connection reconnecting")
+    logs.logger.warning("triton.died", why="killed")
+    await own_server.restart()
+    await eventually(lambda: bus.connected and bus.reconnects)
+    told = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [one["event"] for one in told if one["event"] != "nats.started"] == [
+        "triton.died",
+        "nats.reconnected",
+    ]
+    assert told[-1]["seconds"] > 0 and told[-1]["error"]
+    logs.outage.end(0.0)
+    await eventually(lambda: "task.failed" in capsys.readouterr().err)
+    await task.stop()
+    await bus.close()
 
 
 async def test_a_close_that_cannot_end_leaves_no_task_behind(own_server: NatsServer) -> None:

@@ -26,7 +26,7 @@ from groundwatch.runtime.delivery.publisher import Publisher, Receipt, StorageHe
 from groundwatch.runtime.delivery.streams import FAULTS, Read, last_message
 from groundwatch.runtime.security.connecting import Refusals, nats_servers, security, why_not_connected
 from groundwatch.runtime.settings import NatsSettings
-from groundwatch.runtime.telemetry.logs import logger
+from groundwatch.runtime.telemetry.logs import logger, outage
 from groundwatch.runtime.telemetry.traces import Traces
 from groundwatch.topology import HEADER_EXPECT_SEQUENCE, HEADER_MESSAGE_ID
 from groundwatch.topology.partitions import stream_of
@@ -47,6 +47,11 @@ RECONNECT_POLL = 0.05
 
 CLOSE_SECONDS = 4.0
 """With the drain before it, below Kubernetes' 30 seconds between SIGTERM and SIGKILL."""
+
+TELL_SECONDS = 5.0
+"""After which a server that is away is told of in the log; one that is back sooner is told of then, once."""
+
+BROKEN = (OSError, nats.errors.UnexpectedEOF, nats.errors.StaleConnectionError)
 
 CANCEL_SECONDS = 0.5
 """After which an attempt to connect that goes on is cancelled again."""
@@ -109,6 +114,8 @@ class Bus:
         self._closing = False
         self._trouble = ""
         self.reconnects = 0
+        self._broken = 0.0, ""
+        self._telling: asyncio.TimerHandle | None = None
         self.traces: Traces | None = None
         self.cold: Cold | None = None
         """What has left the streams, where an archive keeps it."""
@@ -238,6 +245,7 @@ class Bus:
     async def close(self) -> None:
         """Drain and close, within `CLOSE_SECONDS`. A broken connection is closed without waiting for it."""
         self._closing = True
+        self._settle(0.0)
         # From here on the broker has no connection to ask about.
         self._publisher = None
         # A task of its own: nats-py swallows that it is cancelled while it drains, and waits on.
@@ -310,19 +318,34 @@ class Bus:
     async def _on_error(self, error: Exception) -> None:
         self._trouble = concealed(str(error) or type(error).__name__)
         # While connecting, the one line that `connect` raises tells it.
-        quiet = self._closing or self._publisher is None
+        # That it broke is told of as the outage that it begins.
+        quiet = self._closing or not self.connected or isinstance(error, BROKEN)
         if not quiet and not self._refusals.add(self._trouble):
             logger.warning("nats.error", service=self._name, error=repr(error))
 
     async def _on_disconnected(self) -> None:
         if not self._closing:
-            logger.warning("nats.disconnected", service=self._name)
+            self._broken = time.monotonic(), self._trouble
+            outage.begin()
+            self._telling = asyncio.get_running_loop().call_later(TELL_SECONDS, self._tell_away)
+
+    def _tell_away(self) -> None:
+        logger.warning("nats.disconnected", service=self._name, error=self._broken[1])
 
     async def _on_reconnected(self) -> None:
         self.reconnects += 1
         self._refusals.clear()
         self.storage.forget()
-        logger.info("nats.reconnected", service=self._name)
+        self._settle()
+        began, why = self._broken
+        seconds = round(time.monotonic() - began, 1)
+        logger.warning("nats.reconnected", service=self._name, seconds=seconds, error=why)
+
+    def _settle(self, *seconds: float) -> None:
+        if self._telling is not None:
+            self._telling.cancel()
+            self._telling = None
+            outage.end(*seconds)
 
 
 async def _within(timeout: float, connecting: asyncio.Task[Any]) -> None:

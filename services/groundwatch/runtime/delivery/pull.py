@@ -32,7 +32,7 @@ from nats.aio.msg import Msg
 from nats.js.api import ConsumerConfig
 
 from groundwatch.errors import GroundwatchError, words
-from groundwatch.runtime.telemetry.logs import logger
+from groundwatch.runtime.telemetry.logs import logger, outage
 
 if TYPE_CHECKING:
     from faststream.nats.configs import NatsBrokerConfig
@@ -116,6 +116,7 @@ class PullSubscriber(BatchPullStreamSubscriber):
         self._draining = False
         self.idle = asyncio.Event()
         self.problem = ""
+        self._told = False
         self.last_answer = time.monotonic()
 
     async def stop(self) -> None:
@@ -241,15 +242,16 @@ class PullSubscriber(BatchPullStreamSubscriber):
                     await message.nak()
 
     def _answered(self) -> None:
-        if self.problem:
+        if self._told:
             logger.info("consumer.back", consumer=self._consumer)
-        self.problem = ""
+        self.problem, self._told = "", False
         self.last_answer = time.monotonic()
 
     async def _failed(self, error: Exception) -> None:
-        if not self.problem:
-            logger.warning("consumer.unreachable", consumer=self._consumer, error=words(error))
         self.problem = words(error)
+        if not self._told and not outage.lasts:
+            self._told = True
+            logger.warning("consumer.unreachable", consumer=self._consumer, error=self.problem)
         await asyncio.sleep(PAUSE)
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import nats.errors
 
 from groundwatch.errors import GroundwatchError, words
-from groundwatch.runtime.telemetry.logs import logger
+from groundwatch.runtime.telemetry.logs import logger, outage
 
 T = TypeVar("T")
 
@@ -87,6 +87,7 @@ class SupervisedTask:
         self._work = work
         self._delay = FIRST_DELAY
         self._failure = ""
+        self._told = False
         self._started = 0.0
         self._ending = False
         self._task: asyncio.Task[None] | None = None
@@ -136,8 +137,9 @@ class SupervisedTask:
             self._look()
             self._started = 0.0
             failure = "ended, and should not" if error is None else f"failed: {words(error)}"
-            if not self._failure:
-                bug = None if isinstance(error, PASSING) else error
+            bug = None if isinstance(error, PASSING) else error
+            if not self._told and not (outage.lasts and error is not None and bug is None):
+                self._told = True
                 logger.error("task.failed", task=self.name, error=failure, exc_info=bug)
             self._failure = failure
             await asyncio.sleep(self._delay)
@@ -147,6 +149,6 @@ class SupervisedTask:
         """Whether it has gone on for long enough to be well again."""
         if not self._started or time.monotonic() - self._started < STEADY_SECONDS:
             return
-        if self._failure:
+        if self._told:
             logger.info("task.goes_on", task=self.name)
-        self._failure, self._delay = "", FIRST_DELAY
+        self._failure, self._told, self._delay = "", False, FIRST_DELAY

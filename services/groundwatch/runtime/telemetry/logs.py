@@ -1,7 +1,10 @@
 """Structured logs: one line of JSON for machines, colours for people at a terminal."""
 
 import logging
+import math
+import re
 import sys
+import time
 from typing import Any
 
 import structlog
@@ -10,6 +13,43 @@ from groundwatch.addresses import concealed
 from groundwatch.terminal import visible
 
 logger: structlog.stdlib.BoundLogger = structlog.get_logger("groundwatch")
+
+SETTLING = 15.0
+"""Seconds after NATS is back in which all that waited for it has found out."""
+
+_OF_NATS = re.compile(
+    r"nats: |\bNATS\b|no answer from the server|consumer not found|connection (reconnecting|closed)"
+)
+
+
+class Outage:
+    """NATS away, until everything has settled again: the connection's line tells of it. What else comes of it
+    is told at level debug."""
+
+    _until = 0.0
+
+    def begin(self) -> None:
+        self._until = math.inf
+
+    def end(self, settling: float = SETTLING) -> None:
+        self._until = time.monotonic() + settling
+
+    @property
+    def lasts(self) -> bool:
+        return time.monotonic() < self._until
+
+    def leave_out(
+        self, _: object, method: str, event: structlog.types.EventDict
+    ) -> structlog.types.EventDict:
+        texts = (one for one in event.values() if isinstance(one, str))
+        by_name = str(event["event"]).startswith("nats.")
+        if self.lasts and not by_name and not event.get("exc_info") and any(map(_OF_NATS.search, texts)):
+            raise structlog.DropEvent
+        return event
+
+
+outage = Outage()
+"""Of this process: it has one server."""
 
 
 def configure(*, level: str = "info", style: str = "auto") -> None:
@@ -21,6 +61,7 @@ def configure(*, level: str = "info", style: str = "auto") -> None:
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
+            *([] if level == "debug" else [outage.leave_out]),
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
