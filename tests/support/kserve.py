@@ -46,6 +46,8 @@ class Served(services.GRPCInferenceServiceServicer):
             ("lvlm", "heron", "verifier", "image_encoder", "generator", "detector"), "one"
         )
         """Served names with the checkpoint behind each."""
+        self.whole: bool | None = None
+        """Whether the verifier says that it fell back to whole prompts; None: it says nothing."""
         self.asked: Counter[str] = Counter()
         self.statements: list[list[str]] = []
         self.texts: list[list[str]] = []
@@ -104,7 +106,8 @@ class Served(services.GRPCInferenceServiceServicer):
                 raise ValueError("[prompt_too_long] 900 tokens; at most 512")
             seen = _shown(inputs["IMAGES"], "")
             found = [SURE[_verdict(text, *seen)] for text in texts]
-            return {"P_YES": np.array([found], dtype=np.float32), "TOKENS": tokens}
+            way = {"WAY": [b"whole" if self.whole else b"as set"]} if self.whole is not None else {}
+            return {"P_YES": np.array([found], dtype=np.float32), "TOKENS": tokens, **way}
         if name == "generator":
             return {"IMAGE": [paint(inputs["PROMPT"][0].decode())]}
         try:

@@ -66,6 +66,8 @@ class TritonModels:
         self._calls: dict[str, Calls] = {}
         self._identities: dict[str, ModelIdentity] = {}
         self._stale_at: dict[str, float] = {}
+        self._whole: set[str] = set()
+        """Verifiers that are known to ask each statement in a prompt of its own."""
         self._asking = asyncio.Lock()
         self._watched: dict[str, str] = {}
         self._watcher: asyncio.Task[None] | None = None
@@ -92,15 +94,25 @@ class TritonModels:
         return await self._call(model or self.settings.lvlm, inputs, _read_text)
 
     async def verify(self, image: bytes | Sequence[bytes], statements: Sequence[str]) -> list[float]:
-        """For each statement the probability that it holds for the image or images, in one request."""
+        """For each statement the probability that it holds for the image or images, in one request.
+
+        Raises `Unavailable` where statements are asked in another way than until now, which makes another
+        judge: what is in hand is begun anew.
+        """
         if not statements:
             return []
         images = [image] if isinstance(image, bytes) else list(image)
-        return await self._call(
-            self.settings.verifier,
-            {"IMAGES": images, "STATEMENTS": list(statements)},
-            lambda result: (probabilities(result, "P_YES", length=len(statements)), _usage(result)),
-        )
+
+        def read(result: Any) -> tuple[tuple[list[float], bool], Usage]:
+            whole = result.as_numpy("WAY") is not None and blob(result, "WAY") == b"whole"
+            return (probabilities(result, "P_YES", length=len(statements)), whole), _usage(result)
+
+        name = self.settings.verifier
+        found, whole = await self._call(name, {"IMAGES": images, "STATEMENTS": list(statements)}, read)
+        if whole != (name in self._whole):
+            self._whole ^= {name}
+            raise Unavailable(f"on Triton {self.label(name)} answers now", retry_after=0.0)
+        return found
 
     async def encode_image(self, image: bytes) -> list[float]:
         return await self._call(self.settings.image_encoder, {"IMAGE": [image]}, _read_vector)
@@ -134,7 +146,8 @@ class TritonModels:
 
         The name itself until `confirm` has found out.
         """
-        return self._identities[model].label if model in self._identities else model
+        label = self._identities[model].label if model in self._identities else model
+        return f"{label}/whole" if model in self._whole else label
 
     async def confirm(self, *models: str) -> None:
         """Make sure that `label` says who answers.

@@ -271,8 +271,22 @@ def test_a_checkpoint_whose_prefix_does_not_say_what_whole_prompts_say_is_refuse
     verifier.warm_up(picture())
     assert not verifier.one_pass, "the repeated cache is right"
     monkeypatch.setattr(verifier, "_score", lambda *all_, **named: [p + 0.01 for p in score(*all_, **named)])
-    with pytest.raises(CheckpointError, match=r"set PREFIX to whole .* OpenAI-compatible endpoint"):
+    with pytest.raises(CheckpointError, match=r"set PREFIX to whole or auto .* OpenAI-compatible endpoint"):
         verifier.warm_up(picture())
+
+
+def test_with_auto_it_asks_whole_prompts_then_and_says_so(folder, checkpoint, monkeypatch, caplog):
+    verifier = Verifier(Parameters(model_id=str(folder), prefix="auto"), checkpoint=checkpoint)
+    verifier.warm_up(picture())
+    assert verifier.way == "one pass" and not verifier.fell_back
+    for name in ("_pass", "_score"):
+        right = getattr(verifier, name)
+        wrong = lambda *all_, right=right, **named: [p + 0.01 for p in right(*all_, **named)]  # noqa: E731
+        monkeypatch.setattr(verifier, name, wrong)
+    verifier.warm_up(picture())
+    assert verifier.fell_back and "now asked as whole: " in caplog.text
+    good = EntailmentRequest(images=(picture(1),), statements=STATEMENTS)
+    assert list(verifier.judge([good])[0].probabilities) == verifier.judge_one_by_one(good)
 
 
 def test_statements_can_be_asked_in_whole_prompts(folder, checkpoint, verifier):
@@ -295,7 +309,7 @@ def test_why_one_pass_is_not_taken_is_told(folder, checkpoint, monkeypatch, capl
     monkeypatch.setattr(verifier, "_pass", broken)
     verifier.warm_up(picture())
     assert not verifier.one_pass
-    assert "one pass for all statements is not taken: TypeError: forward() got no mask" in caplog.text
+    assert "now asked as rows: " in caplog.text and "forward() got no mask" in caplog.text
 
 
 def test_one_pass_that_is_wrong_in_a_batch_gives_way(folder, checkpoint, monkeypatch, caplog):

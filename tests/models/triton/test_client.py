@@ -190,6 +190,13 @@ async def test_identity_names_checkpoint_and_weights(triton, models):
         await models.identity("nobody")
 
 
+async def test_whether_a_verifier_asks_whole_prompts_is_a_metric(triton, models):
+    await models.verify(picture(1), STATEMENTS)
+    assert "/whole" not in models.label("verifier")
+    text = (await asyncio.to_thread(httpx.get, triton.server.metrics_url)).text
+    assert 'groundwatch_verifier_whole_prompts{model="verifier"} 0' in text
+
+
 async def test_a_model_that_is_not_served(models):
     assert await models.ready() and await models.ready("verifier") and not await models.ready("nobody")
     with pytest.raises(TransientError, match="nobody"):

@@ -115,6 +115,23 @@ async def test_another_checkpoint_under_the_same_name_is_another_judge(
     await made.close()
 
 
+async def test_a_verifier_that_fell_back_to_whole_prompts_is_another_judge(server: KServe) -> None:
+    made = engine(server)
+    await made.warm_up()
+    names = []
+    for whole in (None, False, True, False):
+        server.served.whole = whole
+        for _ in range(2):
+            (result,) = await made.verify([extracted()], FaithScore())
+            if isinstance(result, Verification):
+                break
+            assert isinstance(result, TransientError) and "verifier@one" in str(result)
+        assert isinstance(result, Verification)
+        names.append(made.judge(FaithScore()).model)
+    assert names == ["verifier@one", "verifier@one", "verifier@one/whole", "verifier@one"]
+    await made.close()
+
+
 async def test_nobody_judges_before_it_is_known_who(server: KServe) -> None:
     made = engine(server)
     (result,) = await made.verify([extracted()], FaithScore())

@@ -122,6 +122,17 @@ class VerifierModel(ServedModel):
     load = staticmethod(load_verifier)
     run = staticmethod(Verifier.judge)
 
+    def initialize(self, arguments: Mapping[str, str]) -> None:
+        super().initialize(arguments)
+        # Both are kept: what is collected is gone from Triton's metrics.
+        self._family = self._triton.MetricFamily(
+            name="groundwatch_verifier_whole_prompts",
+            description="1 where each statement is asked in a prompt of its own, which costs a multiple",
+            kind=self._triton.MetricFamily.GAUGE,
+        )
+        self._gauge = self._family.Metric(labels={"model": arguments["model_name"]})
+        self._gauge.set(float(self._served.whole))
+
     def read(self, tensors: Tensors) -> EntailmentRequest:
         return EntailmentRequest(
             images=tuple(tensors["IMAGES"]), statements=tuple(map(_text, tensors["STATEMENTS"]))
@@ -131,6 +142,7 @@ class VerifierModel(ServedModel):
         return {
             "P_YES": np.array(result.probabilities, dtype=np.float32),
             "TOKENS": np.array([result.tokens, len(result.probabilities)], dtype=np.int32),
+            "WAY": _blob(b"whole" if self._served.fell_back else b"as set"),
         }
 
 

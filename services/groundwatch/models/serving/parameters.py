@@ -31,8 +31,9 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     bfloat16 on a GPU; `device` is auto, cpu, cuda or cuda:N. Sizes in bytes, pixels and tokens;
     `max_prompt_tokens` 0 means what the checkpoint allows, `max_tokens` bounds an answer. `max_rows` bounds
     the rows of one forward pass. `prefix` whole asks a verifier each statement in a prompt of its own, where
-    statements about an image share what comes before them. `yes` and `no` are spellings between commas.
-    `pooling` and `steps` are for encoders and generators; `threads` 0 leaves the number of CPU threads alone.
+    statements about an image share what comes before them; auto does so where sharing is shown to be wrong.
+    `yes` and `no` are spellings between commas. `pooling` and `steps` are for encoders and generators;
+    `threads` 0 leaves the number of CPU threads alone.
 
     A detector tells boxes with a score of at least `threshold`, at most `max_boxes` for each of at most
     `max_texts` phrases; of two boxes for the same phrase whose intersection over union is more than
@@ -51,7 +52,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     max_tokens: int = 1024
     max_statements: int = 512
     max_rows: int = 32
-    prefix: Literal["shared", "whole"] = "shared"
+    prefix: Literal["shared", "whole", "auto"] = "shared"
     system_prompt: str = ""
     prompt_template: str = ""
     yes: str = ""

@@ -80,42 +80,50 @@ class Verifier:
         if self.checkpoint.model.config.model_type.startswith("instructblip"):
             why = "is an InstructBLIP, which reads each statement into the image: use a BLIP-2"
             raise CheckpointError(f"{parameters.model_id} {why}")
-        if parameters.prefix == "shared" and self.checkpoint.model.config.model_type == "paligemma":
+        sees_all = self.checkpoint.model.config.model_type == "paligemma"
+        if parameters.prefix == "shared" and sees_all:
             why = "is a PaliGemma, whose image sees the statement, so that no prefix can be shared"
             raise CheckpointError(f"{parameters.model_id} {why}: set PREFIX to whole, or use another")
         self.yes, self.no = self._words(self._wording.yes), self._words(self._wording.no)
         if set(self.yes) & set(self.no):
             raise CheckpointError("yes and no have a token in common: set YES and NO")
+        self.whole = parameters.prefix == "whole" or sees_all
+        """Whether each statement is asked in a prompt of its own."""
         self.one_pass = False
         """Whether all statements go in one pass, which a checkpoint has to prove."""
         # Where every statement's own tokens begin: as far as two quite different statements agree.
         self._frame = _common(self.checkpoint.tokens([self._asked(1, one) for one in _PROBES]))
 
+    @property
+    def way(self) -> str:
+        """How statements about an image are asked."""
+        return "whole" if self.whole else "one pass" if self.one_pass else "rows"
+
+    @property
+    def fell_back(self) -> bool:
+        """Whether whole prompts are asked though nobody set that, which makes another judge."""
+        return self.whole and self._parameters.prefix == "auto"
+
     def warm_up(self, image: bytes) -> None:
-        """Judges statements about images of two sizes in one batch, and refuses a checkpoint whose answers
-        are not those of whole prompts.
+        """Judges statements about images of two sizes, each alone and in one batch, and refuses a checkpoint
+        whose answers are not those of whole prompts, or asks those, with `prefix` auto.
         """
         probes = (tuple(sorted(self._wording.words)) or _PROBES)[:2]
         dice = np.random.default_rng(0)
         noise = [png(Image.fromarray(dice.integers(0, 256, (*size, 3), np.uint8))) for size in _SIZES]
         requests = [EntailmentRequest(images=(image,), statements=probes[:1])]
         requests += [EntailmentRequest(images=(one,), statements=probes) for one in noise]
-        self.one_pass = self._parameters.prefix == "shared" and self._takes_mask() and self._agrees(requests)
-        try:
-            self._prove_all(requests)
-        except CheckpointError as error:
-            if not self.one_pass:
-                raise
-            logger.warning("one pass for all statements is not taken: %s", error)
-            self.one_pass = False
-            self._prove_all(requests)
-        logger.info("statements of a response: %s", "in one pass" if self.one_pass else "in rows")
-
-    def _prove_all(self, requests: Sequence[EntailmentRequest]) -> None:
-        for request, result in zip(requests, self.judge(requests), strict=True):
-            check_first(result, self._parameters, "judge")
-            if isinstance(result, EntailmentResult) and self._parameters.prefix == "shared":
-                self._prove(request, result)
+        self.one_pass = not self.whole and self._takes_mask()
+        while True:
+            try:
+                self._prove(requests)
+                break
+            except CheckpointError as error:
+                if not self.one_pass and (self.whole or self._parameters.prefix != "auto"):
+                    raise
+                self.one_pass, self.whole = False, not self.one_pass
+                logger.warning("statements of a response are now asked as %s: %s", self.way, error)
+        logger.info("statements of a response: %s", self.way)
 
     def _takes_mask(self) -> bool:
         """Whether all that its layers are told of places are a mask and positions by number."""
@@ -133,36 +141,22 @@ class Verifier:
             and not hasattr(text, "cross_attention_layers")
         )
 
-    def _agrees(self, requests: Sequence[EntailmentRequest]) -> bool:
-        """Whether one pass gives what whole prompts give. A model that breaks over the mask takes none."""
+    def _prove(self, requests: Sequence[EntailmentRequest]) -> None:
         most = _MOST_APART.get(self.checkpoint.model.dtype, _MOST_APART_IN_HALF)
-        try:
-            with torch.inference_mode():
-                found = [self._packed([self._prepare(request)]) for request in requests]
-            wanted = [self.judge_one_by_one(request) for request in requests]
-        except Exception as error:
-            # The other way, which is tried next, tells what is wrong with the checkpoint.
-            why = f"{type(error).__name__}: {error}"
-            logger.warning("one pass for all statements is not taken: %s", why[:_DETAIL])
-            return False
-        apart = max(
-            abs(one - other)
-            for row, expected in zip(found, wanted, strict=True)
-            for one, other in zip(row, expected, strict=True)
-        )
-        if apart > most:
-            logger.warning("one pass for all statements is not taken: P(yes) is %.4f off", apart)
-        return apart <= most
-
-    def _prove(self, request: EntailmentRequest, result: EntailmentResult) -> None:
-        most = _MOST_APART.get(self.checkpoint.model.dtype, _MOST_APART_IN_HALF)
-        for one, other in zip(result.probabilities, self.judge_one_by_one(request), strict=True):
-            if abs(one - other) > most:
-                why = f"a shared prefix gives P(yes) {one:.4f} where the whole prompt gives {other:.4f}"
-                raise CheckpointError(
-                    f"{self._parameters.model_id} cannot judge as it is served: {why}; set PREFIX to whole "
-                    "(each statement reads the image anew), or ask it behind an OpenAI-compatible endpoint"
-                )
+        alone = [self.judge([one])[0] for one in requests]
+        for request, *results in zip(requests, alone, self.judge(requests), strict=True):
+            for result in results:
+                check_first(result, self._parameters, "judge")
+            wanted = [] if self.whole else self.judge_one_by_one(request)
+            told = [one.probabilities for one in results if isinstance(one, EntailmentResult) and wanted]
+            for one, other in ((one, other) for row in told for one, other in zip(row, wanted, strict=True)):
+                if abs(one - other) > most:
+                    why = f"a shared prefix gives P(yes) {one:.4f} where the whole prompt gives {other:.4f}"
+                    raise CheckpointError(
+                        f"{self._parameters.model_id} cannot judge as it is served: {why}; set PREFIX to "
+                        "whole or auto (statements read the image anew), or ask it behind an "
+                        "OpenAI-compatible endpoint"
+                    )
 
     def unknown(self, statement: str) -> set[str]:
         """The statement's words that keep it from being judged."""
@@ -171,7 +165,7 @@ class Verifier:
     def judge(self, requests: Sequence[EntailmentRequest]) -> list[EntailmentResult | Exception]:
         """One result for each request, in order; `Refused`, `Exhausted` or a bug in the place of one."""
         limits = self._parameters
-        if limits.prefix == "whole":
+        if self.whole:
             return in_batches(requests, self._judge_whole, size=1)
         return in_groups(requests, self._group, self._judge, size=limits.max_rows, threads=limits.threads)
 
