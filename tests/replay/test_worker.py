@@ -15,9 +15,11 @@ from groundwatch.events import ClaimsExtracted, ClaimsVerified, Drawn, NoAnswer,
 from groundwatch.extraction.engines.base import NoopExtractionEngine
 from groundwatch.ledger.ledger import audit
 from groundwatch.replay import worker
-from groundwatch.replay.running import cancel, delete, pause, resume
+from groundwatch.replay.running import cancel, delete, dry_run, pause, resume
 from groundwatch.replay.runs import Runs, changed, judgement, paired
+from groundwatch.replay.spec import Spec
 from groundwatch.runtime.delivery.bus import Bus
+from groundwatch.runtime.delivery.outcomes import outgoing
 from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.runtime.settings import ArchiveSettings
 from groundwatch.topology import EXTRACTED, JUDGED, RESPONSES, subject_of
@@ -296,6 +298,33 @@ async def test_a_budget_pauses_and_more_of_it_goes_on(
         await resume(runs, "b")
     done = await (await replays.replayer(await resume(runs, "b", max_cost=100.0))).work()
     assert done.counts.scored == done.counts.usage.calls == 300
+
+
+async def test_a_dry_run_tells_what_the_run_takes_within_a_factor_of_two(
+    replays: Replays, bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where only the protocol is replayed that takes a tenth, or ten times, of the others."""
+    extract = NoopExtractionEngine.extract
+    calls = {"faithscore": 10, "tri-he": 1}
+
+    async def dear(self, responses, protocol):
+        each = Usage(calls=calls[protocol.name], input_tokens=90 * calls[protocol.name])
+        found = await extract(self, responses, protocol)
+        return [msgspec.structs.replace(one, usage=each) for one in found]
+
+    monkeypatch.setattr(NoopExtractionEngine, "extract", dear)
+    await record(bus, *(response(f"r{number}", protocols=tuple(calls)) for number in range(40)))
+    await replays.done("first")
+    for one in (await outcomes(bus, "first")).values():
+        await bus.create(outgoing(msgspec.structs.replace(one, run="live")))
+    for protocols in ((), *((name,) for name in calls)):
+        name = "-".join(("again", *protocols))
+        planned = await dry_run(bus, Spec(run=name, protocols=protocols))
+        taken = (await replays.done(name, protocols=protocols)).counts.usage
+        assert planned.calls is not None and planned.input_tokens is not None
+        assert taken.calls == 40 * sum(calls[one] for one in protocols or calls)
+        assert taken.calls / 2 <= planned.calls <= taken.calls * 2, name
+        assert taken.input_tokens / 2 <= planned.input_tokens <= taken.input_tokens * 2, name
 
 
 async def test_a_run_is_never_of_two_judges(replays: Replays, bus: Bus) -> None:

@@ -4,7 +4,7 @@ cost."""
 import heapq
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -60,12 +60,26 @@ def joined(parts: Sequence[tuple[int, int]]) -> Stretch:
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True):
-    """What so many judgements by the source's own judges took; `seconds` between neighbouring outcomes while
-    they came."""
+    """What judgements by the source's own judges took: how many there were, and their usage, by protocol;
+    `seconds` between neighbouring outcomes while they came."""
 
-    outcomes: int = 0
-    usage: Usage = Usage()
+    outcomes: Counter[str] = Counter()
+    usage: dict[str, Usage] = {}
     seconds: float = 0.0
+
+    def of(self, judged: Mapping[str, int], what: str) -> float | None:
+        """What so many judgements of each protocol take, one that was not measured as the others do; None
+        where nothing was."""
+        if not self.outcomes:
+            return None
+        every = sum(self.usage.values(), Usage())
+        whole: float = sum(
+            number
+            * getattr(self.usage.get(name, every), what)
+            / (self.outcomes[name] or self.outcomes.total())
+            for name, number in judged.items()
+        )
+        return whole
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,17 +175,14 @@ async def plan(history: History, spec: Spec, stretch: Stretch) -> tuple[Plan, Sp
         pairs = [pair for pair in pairs if hashes[pair.key] < spec.below]
     cost = await measure(history, spec)
     spent = sum((pair.spent for pair in pairs), Usage())
-    declined = sum(pair.declined for pair in pairs)
-    judged = len(pairs) - declined
+    judged = Counter(pair.protocol for pair in pairs if not pair.declined)
 
     def expected(what: str, digits: int | None = None) -> Any:
         """What the outcomes take, less what they took before the stage that the replay begins at."""
         if spec.stage == Stage.SCORING:
             return 0
-        if not cost.outcomes:
-            return None
-        each = getattr(cost.usage, what) / cost.outcomes
-        return round(max(0.0, each * judged - getattr(spent, what)), digits)
+        whole = cost.of(judged, what)
+        return None if whole is None else round(max(0.0, whole - getattr(spent, what)), digits)
 
     counted = Plan(
         run=spec.run,
@@ -180,18 +191,18 @@ async def plan(history: History, spec: Spec, stretch: Stretch) -> tuple[Plan, Sp
         read=read,
         responses=len({pair.key for pair in pairs}),
         pairs=len(pairs),
-        declined=declined,
-        judged=judged,
+        declined=len(pairs) - judged.total(),
+        judged=judged.total(),
         chains=chains,
         by_protocol=dict(Counter(pair.protocol for pair in pairs)),
         first=min((pair.recorded_at for pair in pairs), default=0.0),
         last=max((pair.recorded_at for pair in pairs), default=0.0),
-        measured_on=cost.outcomes,
+        measured_on=cost.outcomes.total(),
         calls=expected("calls"),
         input_tokens=expected("input_tokens"),
         output_tokens=expected("output_tokens"),
         cost=expected("cost", 6),
-        seconds=round(cost.seconds * judged, 1) if cost.outcomes else None,
+        seconds=round(cost.seconds * judged.total(), 1) if cost.outcomes else None,
     )
     return counted, spec
 
@@ -217,7 +228,7 @@ async def measure(history: History, spec: Spec) -> Cost:
     subjects = (run_subjects("outcome", spec.source),)
     try:
         newest = await _newest(history, SAMPLE)
-        usage, count, times = Usage(), 0, []
+        usage, count, times = dict[str, Usage](), Counter[str](), []
         async for message in newest.of(history).read(
             OUTCOMES, subjects=subjects, start_sequence=newest.first
         ):
@@ -229,7 +240,9 @@ async def measure(history: History, spec: Spec) -> Cost:
                 continue
             if outcome.reason in (DEAD_LETTER, UNDECODABLE):
                 continue
-            usage, count = usage + outcome.usage, count + 1
+            name = outcome.protocol
+            usage[name] = usage.get(name, Usage()) + outcome.usage
+            count[name] += 1
             times.append(outcome.scored_at)
     except (TransientError, nats.errors.Error) as error:
         raise UsageError(f"cannot read the outcomes of run '{spec.source}': {error}") from error
