@@ -25,13 +25,9 @@ from groundwatch.events import (
     OutcomeKind,
     SubSentence,
 )
-from groundwatch.gateway.pages.answers import (
-    by_object,
-    facts_of,
-    marked,
-    marked_sentence,
-    unread_shares,
-)
+from groundwatch.gateway.pages.answers import by_object, facts_of, unread_shares
+from groundwatch.gateway.pages.markdown import as_markdown
+from groundwatch.gateway.pages.painting import marked, marked_sentence, said_in, stretches_of
 from groundwatch.keys import response_key
 from groundwatch.reviews.opinions import Opinions
 from groundwatch.reviews.queues import Queues, QueueSpec
@@ -316,6 +312,79 @@ def test_words_name_the_facts_that_they_say():
     made = str(marked(answer, (unit(0, 17, ""),), facts))
     assert '<span data-facts="0">brown </span><mark data-facts="0 1">dog</mark>' in made
     assert '<mark data-facts="1"> sits</mark>' in made
+
+
+def shown(source: str, *wrong: str) -> str:
+    """Its Markdown, with these words wrong."""
+    facts = [claim(word, span=(source.index(word), source.index(word) + len(word))) for word in wrong]
+    units = (unit(0, len(source), ""),)
+    return str(as_markdown(source, stretches_of(source, units, said_in(facts))) or "")
+
+
+def test_markdown_is_shown_as_people_saw_it_with_marks_where_they_stand():
+    source = (
+        '# A *kitchen*\r\n\n- **There is** a [cat](http://x/dog "cat dog") dog\n'
+        "- `two` \\*x\\* &amp; balls\n\n"
+        "| a | b |\n|---|---|\n| fish | fish 2 |\n\n```py\nfish\nbird\n```\n"
+    )
+    made = shown(source, "kitchen", "There is", "two", "balls", "fish 2", "bird")
+    assert re.findall("<mark[^>]*>(.*?)</mark>", made) == [
+        "kitchen",
+        "There is",
+        "two",
+        "balls",
+        "fish 2",
+        "bird",
+    ]
+    assert '<div class="heading">' in made and "<h1" not in made and "<table>" in made
+    assert "*x* & balls" in html.unescape(re.sub("<.*?>", "", made))
+    assert re.search(r'<td><span class="unit wrong">fish</span></td>', made)
+    # The word behind a link is that one, and not the same in its title.
+    behind = source.index(") dog") + 2
+    facts = [claim("dog", span=(behind, behind + 3))]
+    made = as_markdown(source, stretches_of(source, (unit(0, len(source), ""),), said_in(facts)))
+    assert re.findall("</a>.*?<mark[^>]*>(.*?)</mark>", str(made)) == ["dog"]
+    assert shown("A dog.\nA cat.", "cat") == "" and shown("**a** " * 20_000) == ""
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        "**x** <script>owned</script> <img src=x onerror=owned>",
+        "**x** [a](javascript:owned) [b](data:text/html,owned) [c](vbscript:owned) [d](//x/owned)",
+        "**x** ![remote](http://x/owned.png) ![j](javascript:owned)",
+        '**x** [a](http://x/" onclick=owned) `<b>owned</b>` \x1b[31m',
+        "<div>**x**</div>\n\n<!-- owned -->\n\n<https://x/> <javascript:owned>",
+    ],
+)
+def test_markdown_runs_nothing_and_loads_nothing(hostile):
+    made = shown(hostile)
+    tags = re.findall(r"<[^>]*>", made)
+    assert tags and not any(word in tag for tag in tags for word in ("owned", "script", "<img", "\x1b"))
+    assert "<script" not in made and "\x1b" not in made
+    assert all(re.match(r'<a href="(https?|mailto):', tag) for tag in tags if tag.startswith("<a"))
+
+
+@pytest.mark.parametrize(
+    "hostile", ["[" * 20_000, "![a](" * 4_000, "*a " * 6_600, "`a" * 10_000, "**a**" * 4_000]
+)
+def test_no_markdown_takes_long(hostile):
+    begun = time.process_time()
+    shown(hostile)
+    assert time.process_time() - begun < 0.8
+
+
+async def test_the_text_as_it_was_written_is_one_key_away(browser, filled):
+    answer = "- **A brown dog** sits.\n- A cat sleeps."
+    await Filler(filled, None).record("list", answer=answer, protocols=["faithscore"])
+    async with open_page(browser, url(filled, "/answers/list")) as page:
+        await expect(page.locator(".rendered li")).to_have_count(2)
+        assert await serious_faults(page) == []
+        await page.keyboard.press("r")
+        await expect(page.locator(".answer-text")).to_have_text(answer)
+        await expect(page.locator(".rendered")).to_have_count(0)
+        await page.keyboard.press("r")
+        await expect(page.locator(".rendered strong")).to_have_text("A brown dog")
 
 
 def test_twenty_thousand_characters_with_every_word_wrong_are_shown_in_time():

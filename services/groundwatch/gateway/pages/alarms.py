@@ -15,7 +15,7 @@ from groundwatch.gateway.auth import Need
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.requests import Route, caller_of, form_of, is_json, json
 from groundwatch.gateway.live.alarms import Acknowledgements, key_of
-from groundwatch.gateway.pages.answers import marked_sentence
+from groundwatch.gateway.pages.painting import marked_sentence
 from groundwatch.gateway.pages.rendering import Pages, address, decimal, percent, scale_top, whole
 from groundwatch.gateway.refusals import Refused
 from groundwatch.keys import home_key, response_key

@@ -7,14 +7,11 @@ import asyncio
 import contextlib
 import re
 import time
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, groupby, pairwise
-from operator import attrgetter, itemgetter
-from typing import Any, NamedTuple
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
-from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
@@ -27,20 +24,28 @@ from groundwatch.events import (
     ClaimsMatched,
     Decision,
     JudgedClaim,
-    Label,
     LeftOut,
     LeftOutKind,
     Match,
     OpinionGiven,
     OutcomeKind,
     Reference,
-    SubSentence,
     version_of,
 )
 from groundwatch.gateway.answers import Answer, AnswerPage, find_answer
 from groundwatch.gateway.auth import REVIEW, VIEW, VIEW_PAGE, Caller
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.requests import Route, caller_of, form_of, is_json, json
+from groundwatch.gateway.pages.markdown import as_markdown
+from groundwatch.gateway.pages.painting import (
+    LEFT_OUT,
+    WORD,
+    marked,
+    marked_sentence,
+    said_in,
+    stem,
+    stretches_of,
+)
 from groundwatch.gateway.pages.rendering import MOST as MOST_CHARACTERS
 from groundwatch.gateway.pages.rendering import Pages, address, answer_address, visible
 from groundwatch.gateway.pages.review import may_see, reviewer_name
@@ -64,197 +69,6 @@ from groundwatch.reviews.opinions import Opinions
 from groundwatch.reviews.queues import Item, Queues, QueueSpec, item_of
 from groundwatch.runtime.telemetry.logs import logger
 
-SHOWN = 1_800
-"""Characters of an answer that are shown at once."""
-
-_WORD = re.compile(r"(\w+)")
-
-STOP = frozenset(
-    _WORD.findall(
-        "a an the is are was were be been being there it its this that these those of in on at to from with "
-        "by and or as has have had do does for into onto out up down over under he she they his her their "
-        "one some"
-    )
-)
-"""Words that are wrong by themselves in no answer."""
-
-LEFT_OUT = {
-    LeftOutKind.REASONING: "reasoning: not judged",
-    LeftOutKind.MARK: "a mark: not judged",
-    LeftOutKind.CODE: "program text or a formula: not judged",
-    LeftOutKind.LANGUAGE: "another language: not read",
-    LeftOutKind.REPETITION: "said again and again: judged once",
-}
-"""Why words are grey."""
-
-
-class Said(NamedTuple):
-    """A fact that words of an answer say: its number on the page, None on others, and where it stands, if its
-    judge tells."""
-
-    number: int | None
-    text: str
-    span: tuple[int, int] | None = None
-    wrong: bool = True
-
-
-class Look(NamedTuple):
-    """How a sub-sentence looks, and what is told of it; `left_out` is what was not read."""
-
-    kind: str
-    title: str
-    left_out: bool = False
-
-
-_PLAIN = Look("", "")
-
-Facts = tuple[Said, ...]
-Stretch = tuple[int, int, Look, Facts]
-"""Characters of an answer that look alike, and the facts that they say."""
-
-
-def marked(
-    answer: str | None,
-    units: Sequence[SubSentence],
-    claims: Sequence[JudgedClaim],
-    limit: int = SHOWN,
-    left_out: Sequence[LeftOut] = (),
-) -> Markup:
-    """The answer with its sub-sentences; without one, the sub-sentences alone. A long one is cut.
-
-    The words that say a fact name it, where its judge tells which they are; of a refuted one they are marked.
-    """
-    said: dict[int, list[Said]] = defaultdict(list)
-    for at, claim in enumerate(claims):
-        said[claim.unit].append(Said(at, claim.text, claim.span, claim.decision is Decision.REFUTED))
-    if answer is None:
-        alone = (
-            _sentence(unit.text, [one._replace(span=None) for one in said.get(at, ())], unit.label)
-            for at, unit in enumerate(units)
-        )
-        return _words(Markup(" ").join(alone))
-    stretches = stretches_of(answer, units, said, left_out)
-    if len(answer) <= limit:
-        return _words(_painted(answer, stretches))
-    left = len(answer) - MOST_CHARACTERS
-    more = Markup('<p class="note">{:,} more characters are not shown</p>').format(left) if left > 0 else ""
-    return Markup("{}<details><summary>all {:,} characters</summary>{}{}</details>").format(
-        _words(_painted(answer, stretches, limit) + "…"),
-        len(answer),
-        _words(_painted(answer, stretches, MOST_CHARACTERS)),
-        more,
-    )
-
-
-def marked_sentence(sentence: str, facts: Iterable[str]) -> Markup:
-    """One sub-sentence with the words of these facts marked."""
-    said = [Said(None, fact) for fact in facts]
-    return Markup('<bdi class="sentence-text">{}</bdi>').format(_sentence(sentence, said))
-
-
-def _sentence(text: str, facts: Sequence[Said], label: Label = Label.DESCRIPTIVE) -> Markup:
-    alone = text.strip()
-    whole = SubSentence(start=0, end=len(alone), text=alone, label=label)
-    return _painted(alone, stretches_of(alone, [whole], {0: facts}))
-
-
-def stretches_of(
-    answer: str,
-    units: Sequence[SubSentence],
-    said: Mapping[int, Sequence[Said]],
-    left_out: Sequence[LeftOut] = (),
-) -> list[Stretch]:
-    """The whole answer in order: all looks as its sub-sentence does, or grey where it was not read."""
-    layers: list[tuple[int, int, Look | Facts]] = []
-    at = 0
-    for number, unit in enumerate(units):
-        # Places are the judge's word, and may be none.
-        if not at <= unit.start < unit.end <= len(answer):
-            continue
-        piece = answer[unit.start : unit.end]
-        first, at = unit.start + len(piece) - len(piece.lstrip()), unit.end
-        facts = said.get(number, ())
-        layers.append((first, at, _look(unit.label, [fact for fact in facts if fact.wrong])))
-        layers += _places(answer, unit, facts)
-    for part in left_out:
-        why = LEFT_OUT[part.kind] + (f" ({part.detail})" if part.detail else "")
-        layers.append((max(0, part.start), min(part.end, len(answer)), Look("analytical", why, True)))
-    opened, closed = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
-    for number, (start, last, _) in enumerate(layers):
-        if start < last:
-            opened[start].append(number)
-            closed[last].append(number)
-    on: dict[int, Look | Facts] = {}
-    found: list[Stretch] = []
-    for start, last in pairwise(sorted({0, len(answer), *opened, *closed})):
-        for number in closed.get(start, ()):
-            del on[number]
-        on |= {number: layers[number][2] for number in opened.get(start, ())}
-        look = max((one for one in on.values() if isinstance(one, Look)), key=_is_left_out, default=_PLAIN)
-        several = () if look.left_out else [one for one in on.values() if not isinstance(one, Look)]
-        found.append((start, last, look, tuple(chain.from_iterable(several))))
-    return found
-
-
-_is_left_out = attrgetter("left_out")
-
-
-def _painted(answer: str, stretches: Iterable[Stretch], end: int | None = None) -> Markup:
-    """The answer up to `end`."""
-    made = []
-    for look, several in groupby(stretches, key=itemgetter(2)):
-        inside = Markup("").join(
-            paint(answer[start : last if end is None else min(last, end)], facts)
-            for start, last, _, facts in several
-            if end is None or start < end
-        )
-        made.append(framed(look, inside))
-    return Markup("").join(made)
-
-
-def framed(look: Look, inside: Markup) -> Markup:
-    if not look.kind or not inside:
-        return inside
-    return Markup('<span class="unit {}" title="{}">{}</span>').format(look.kind, look.title, inside)
-
-
-def paint(text: str, facts: Sequence[Said]) -> Markup:
-    """Words with the numbers of the facts that they say, marked where one of these is wrong."""
-    shown = escape(visible(text))
-    numbers = " ".join(str(fact.number) for fact in facts[:MOST_NAMED] if fact.number is not None)
-    names = f' data-facts="{numbers}"' if numbers else ""
-    if any(fact.wrong for fact in facts):
-        return Markup(f"<mark{names}>{shown}</mark>")
-    return Markup(f"<span{names}>{shown}</span>") if names else shown
-
-
-MOST_NAMED = 8
-"""Facts that the same words name."""
-
-
-def _look(label: Label, wrong: Sequence[Said]) -> Look:
-    """The kind of a sub-sentence, and what is told of it."""
-    if wrong:
-        return Look("wrong", visible("\n".join(f"✗ {fact.text[:200]}" for fact in wrong[:5])))
-    return Look("analytical", "analytical: not judged") if label is Label.ANALYTICAL else _PLAIN
-
-
-def _places(answer: str, unit: SubSentence, facts: Iterable[Said]) -> Iterator[tuple[int, int, Facts]]:
-    """Where a sub-sentence says facts. Of a wrong one whose place is not told, or lies outside of it, its
-    words wherever they stand."""
-    words: dict[str, dict[Said, None]] = defaultdict(dict)
-    for fact in facts:
-        first, last = fact.span or (0, 0)
-        if unit.start <= first < last <= unit.end:
-            yield first, last, (fact,)
-        elif fact.wrong:
-            for word in _WORD.findall(fact.text):
-                if len(known := words[stem(word)]) < MOST_NAMED:
-                    known[fact] = None
-    for word in _WORD.finditer(answer, unit.start, unit.end) if words else ():
-        if (low := stem(word[0])) in words and low not in STOP:
-            yield *word.span(), tuple(words[low])
-
 
 def unread_shares(answer: str, left_out: Sequence[LeftOut]) -> dict[str, float]:
     """By language, what share of an answer's letters was not read since they are in it."""
@@ -264,16 +78,6 @@ def unread_shares(answer: str, left_out: Sequence[LeftOut]) -> dict[str, float]:
             letters[part.detail] += sum(map(str.isalpha, answer[part.start : part.end]))
     whole = sum(map(str.isalpha, answer))
     return {language: number / whole for language, number in letters.most_common() if number}
-
-
-def stem(word: str) -> str:
-    """In lower case, without the s of a plural."""
-    low = word.lower()
-    return low[:-1] if len(low) > 3 and low.endswith("s") and not low.endswith("ss") else low
-
-
-def _words(content: Markup) -> Markup:
-    return Markup('<div class="words answer-text" dir="auto">{}</div>').format(content)
 
 
 MANY = 200
@@ -450,6 +254,11 @@ class AnswerPages:
         steps = judged.steps[:MANY] if isinstance(judged, ChainAdvanced) else ()
         triplets = triplet_rows(claims, reference)
         run = caller.in_words(found.run)
+        answer = response.answer if response is not None else None
+        units, left_out = (outcome.units, outcome.left_out) if outcome is not None else ((), ())
+        as_written = request.query_params.get("text") == "written"
+        stretches = stretches_of(answer or "", units, said_in(claims), left_out)
+        markdown = as_markdown(answer, stretches) if answer else None
         return self._pages.render(
             request,
             "answer.html",
@@ -462,12 +271,9 @@ class AnswerPages:
             protocol=protocol,
             outcome=outcome,
             why=explain(outcome.reason, declined=outcome.outcome is OutcomeKind.DECLINED) if outcome else "",
-            text=marked(
-                response.answer if response is not None else None,
-                outcome.units if outcome is not None else (),
-                claims,
-                left_out=outcome.left_out if outcome is not None else (),
-            ),
+            text=None if markdown and not as_written else marked(answer, units, claims, left_out=left_out),
+            markdown=markdown,
+            as_written=as_written,
             unread=unread_shares(response.answer, outcome.left_out) if response and outcome else {},
             pictures=pictures,
             groups=by_object(facts_of(claims, pictures, own)),
@@ -550,7 +356,7 @@ def by_object(facts: Sequence[Fact]) -> list[tuple[str, list[Fact]]]:
     names = {stem(found[1]): found[1] for one in facts if (found := _EXISTS.match(one.claim.text[:200]))}
     groups: dict[str, list[Fact]] = {}
     for one in facts:
-        stems = map(stem, _WORD.findall(one.claim.text[:1_000]))
+        stems = map(stem, WORD.findall(one.claim.text[:1_000]))
         subject = one.claim.parts[0] if len(one.claim.parts) == 3 else ""
         name = subject or next((names[word] for word in stems if word in names), "")
         groups.setdefault(name, []).append(one)

@@ -39,6 +39,11 @@ function follow(event) {
 page.addEventListener("click", follow);
 page.addEventListener("keydown", follow);
 
+document.addEventListener("keydown", event => {
+  if (event.key !== "r" || event.ctrlKey || event.altKey || event.metaKey || event.target.matches("input, select, textarea")) return;
+  document.getElementById("other-text")?.click();
+});
+
 /* Where nobody logs in, who objects has the name under which they review. */
 const object = document.forms.object;
 if (object) object.elements.reviewer.value = localStorage.getItem("groundwatch.reviewer") || "";

@@ -1,7 +1,7 @@
 /* What a search found, kept for this tab: an answer that was opened from it knows the one before and the next. */
 const NAME = "groundwatch.found";
 const kept = () => JSON.parse(sessionStorage.getItem(NAME) || "null");
-const here = location.pathname + location.search;
+const here = location.pathname + location.search.replace(/[?&]text=written$/, "");
 
 /* A page of results as data; `next` is the address of the page behind it. */
 function read(page) {
