@@ -11,7 +11,7 @@ from playwright.async_api import expect
 from tests.runtime.conftest import eventually
 from tests.support.pages import address, check_page, is_too_wide, open_page
 
-from groundwatch.events import Decision, Judge, JudgedClaim
+from groundwatch.events import Decision, Judge, JudgedClaim, OutcomeKind
 from groundwatch.gateway.pages.first_steps import SAMPLE as FIRST
 from groundwatch.reporting.corrected import CorrectedRow
 from groundwatch.reporting.report import shipped
@@ -66,6 +66,7 @@ async def gateway(gateway_factory, publish, response, pictures):
 @pytest.mark.slow
 async def test_it_fits_every_screen_and_has_no_serious_fault(browser, gateway):
     await check_page(browser, address(gateway), "#sentences > li")
+    await check_page(browser, address(gateway, f"/models/{NAME}"), ".model-chart")
     async with open_page(browser, address(gateway), 320) as page:
         assert not await is_too_wide(page)
 
@@ -127,6 +128,30 @@ async def test_columns_sort_names_are_looked_for_and_protocols_have_tabs(browser
         await page.goto(address(gateway))
         await page.get_by_role("link", name="valor").click()
         await expect(names).to_have_text(["heron-7b"])
+
+
+async def test_a_model_has_a_page_with_its_rollouts_alarms_and_what_was_left_out(browser, gateway, publish):
+    judges = {"extraction": Judge(engine="rules"), "verification": Judge(engine="reference")}
+    left_out = {"outcome": OutcomeKind.UNSCORED, "reason": "timed_out", "score": None, "judges": judges}
+    await publish("left", model=NAME, claims=(), eligible=0, decided=0, **left_out)
+    await eventually(lambda: _reads(gateway, f"/models/{NAME}", "timed out"))
+    async with open_page(browser, address(gateway), java_script_enabled=False) as page:
+        await page.get_by_role("link", name=NAME, exact=True).first.click()
+        await expect(page.get_by_role("heading", level=1)).to_have_text(NAME)
+        chart = page.locator(".model-chart svg")
+        assert await chart.locator(".rollout-name").all_text_contents() == ["1.1", "1.0"]
+        assert await chart.locator(".alarm-name").all_text_contents() == ["alarm"]
+        await expect(page.get_by_role("table", name="Versions").locator("tbody tr")).to_have_count(2)
+        await expect(page.get_by_role("link", name="timed out")).to_have_attribute(
+            "href", f"/answers?model={NAME}&protocol=faithscore&outcome=unscored&reason=timed_out"
+        )
+        # Who judged is told by name; hashes are for who asks.
+        fingerprint = judges["extraction"].fingerprint
+        await expect(page.locator("details", has_text=fingerprint)).to_have_count(1)
+        assert fingerprint not in await page.locator("main").inner_text()
+        await page.goto(address(gateway, f"/models/{NAME}?range=1h"))
+        await expect(page.locator(".figures")).to_contain_text("Scored answers")
+        assert (await gateway.http.get("/models/dodo/3", headers={"Accept": "text/html"})).status_code == 404
 
 
 async def test_a_range_shows_what_was_recorded_in_it(browser, gateway, publish):

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from urllib.parse import quote
 
 import msgspec
 from starlette.requests import Request
@@ -18,6 +19,7 @@ from groundwatch.gateway.http.requests import Route, is_json, json
 from groundwatch.gateway.pages.first_steps import FEW as FEW_ANSWERS
 from groundwatch.gateway.pages.first_steps import first_steps
 from groundwatch.gateway.pages.rendering import Pages, address, scale_top
+from groundwatch.gateway.refusals import Refused
 from groundwatch.keys import digest
 from groundwatch.reporting.alarms import Raised, faults
 from groundwatch.reporting.answers import AnswerQuery
@@ -70,17 +72,23 @@ class ModelRow:
     def points(self) -> list[Point]:
         return self.trend.points()
 
-    def drawn(self, top: float) -> tuple[str, str, int]:
-        """The intervals and the line of a chart of 240 by 52 up to `top`, as SVG paths, and how wide a
-        stretch is; those far from each other are not joined."""
-        points, seconds = self.points, self.points[0].seconds
-        first = self.first or points[0].start
-        last = max(points[-1].start + seconds, time.time() if self.first else 0.0)
-        across, up, band, line, before = 240 / (last - first), 48 / top, "", "", 0.0
+    @property
+    def span(self) -> tuple[float, float]:
+        """From when to when a chart goes."""
+        last = self.points[-1].start + self.points[-1].seconds
+        return (self.first, max(last, time.time())) if self.first else (self.points[0].start, last)
+
+    def drawn(self, top: float, width: int = 240, height: int = 52) -> tuple[str, str, int]:
+        """The intervals and the line of a chart up to `top`, as SVG paths, and how wide a stretch is; those
+        far from each other are not joined."""
+        points, seconds, (first, last) = self.points, self.points[0].seconds, self.span
+        across, up, band, line, before = width / (last - first), (height - 4) / top, "", "", 0.0
         for point in points:
             x = int(across * (point.start + seconds / 2 - first))
             rate = point.rate
-            low, value, high = (int(50 - up * min(top, one)) for one in (rate.low, rate.value, rate.high))
+            low, value, high = (
+                int(height - 2 - up * min(top, one)) for one in (rate.low, rate.value, rate.high)
+            )
             band += f"M{x} {low}V{high}"
             joined = point.start - before < APART * seconds
             line += f"L{x} {value}" if joined else f"M{x} {value}h0"
@@ -123,6 +131,7 @@ class Overview:
         return [
             self._pages.route("/", self.page, Need("viewer", "the page", page=True)),
             Route("/v1/report", self.page, Need("viewer", "the report")),
+            self._pages.route("/models/{name:path}", self.model, Need("viewer", "a model's page", page=True)),
         ]
 
     async def page(self, request: Request) -> Response:
@@ -169,6 +178,7 @@ class Overview:
             answers=sum(row.answers for row in named),
             asked=asked,
             link=lambda **new: address("/", **{**asked, **new}),
+            page_of=lambda row: model_address(row.report, within),
             ranges=RANGES,
             range_start=int(now - RANGES[within]) if within else "",
             now=now,
@@ -195,6 +205,47 @@ class Overview:
             archived=archived,
             few=sum(row.report.responses for row in every) <= FEW_ANSWERS,
             since=max(0, since),
+        )
+
+    async def model(self, request: Request) -> Response:
+        """One model under one protocol and set of judges, the one with the most answers unless told."""
+        query, name, live = request.query_params, request.path_params["name"], self._core.live
+        within = query.get("range", "") if query.get("range", "") in RANGES else ""
+        raised = [one for one in live.raised if one.alarm.model == name]
+        reports = [report for report in (await live.report())["models"] if report["model"] == name]
+        rows = await self._rows(reports, [one for one in raised if one.recovered_at is None], within)
+        if not rows:
+            raise Refused(
+                "not_found", "No answer of a model of this name was judged, or it is told as “other”."
+            )
+        asked = (query.get("protocol", ""), query.get("judges", ""))
+        row = max(
+            rows,
+            key=lambda one: (
+                one.report.protocol == asked[0],
+                one.report.fingerprint == asked[1],
+                one.report.responses,
+            ),
+        )
+        key = (name, row.report.protocol, row.report.fingerprint)
+        corrected = RateTable(await live.corrected())
+        return self._pages.render(
+            request,
+            "model.html",
+            here="/",
+            row=row,
+            rows=rows,
+            within=within,
+            link=lambda other, range=within: model_address(other.report, range),
+            range_start=int(row.first) or "",
+            now=time.time(),
+            limit=live.rule.objective,
+            alarms=[one for one in raised if (name, one.alarm.protocol, one.alarm.fingerprint) == key],
+            corrected={one.version: corrected.rate(*key, version=one.version) for one in row.versions},
+            top=scale_top([row.rate, row.corrected, *(one.hallucination_rate for one in row.versions)]),
+            trend_top=scale_top([point.rate for point in row.points]),
+            categories_top=scale_top(list(row.categories.values())),
+            heat=_heat,
         )
 
     async def _archived(self) -> dict[str, int]:
@@ -239,6 +290,12 @@ class Overview:
                 )
             )
         return rows
+
+
+def model_address(report: ModelReport, within: str = "") -> str:
+    """Of the page of a model."""
+    path = f"/models/{quote(report.model, safe='')}"
+    return address(path, protocol=report.protocol, judges=report.fingerprint, range=within)
 
 
 def _sorted(rows: list[ModelRow], sort: str) -> list[ModelRow]:
