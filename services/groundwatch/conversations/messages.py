@@ -375,6 +375,7 @@ _SAYING = frozenset(
         "generated_text",
         "text_output",
         "generation_token_count",
+        "completion",
         "combined_chunk_content",
         "reasoning_content",
     )
