@@ -11,7 +11,7 @@ from typing import NamedTuple
 from playwright.async_api import Browser, async_playwright
 
 from groundwatch.demo import live
-from groundwatch.demo.findings import Findings, LiveFindings
+from groundwatch.demo.findings import VERSION, Findings, LiveFindings
 from groundwatch.demo.shared import Screen
 from groundwatch.ledger.ledger import audit
 from groundwatch.reviews.queues import Items, Queues, QueueSpec
@@ -48,18 +48,24 @@ async def take(found: Findings, system: System) -> None:
     items = Items(system.bus)
     while len(await items.all(QUEUE)) < ITEMS:  # noqa: ASYNC110
         await asyncio.sleep(0.2)
-    worst = found.worst()[0]
-    alarm = next(one.alarm for one in found.alarms if one.alarm.category == ALL)
     rollout = found.rollout
+    # The first answer of the worse version with one wrong fact, among some that hold, and with a box for it.
+    worst = next(
+        outcome.id
+        for _, outcome, wrong in found.watched.refuted
+        if outcome.model == rollout.model and outcome.tags.get(VERSION) == rollout.version
+        if wrong.boxes and outcome.decided > 4 and outcome.answer_words < 40
+    )
+    alarm = next(one.alarm for one in found.alarms if one.alarm.category == ALL)
     versions = f"model={rollout.model}&first=1&second={rollout.version}"
     shots = [
         Shot("overview", "/"),
         Shot("answers", "/answers?verdict=refuted&order=worst"),
-        Shot("answer", f"/answers/{worst.id}"),
+        Shot("answer", f"/answers/{worst}"),
         Shot("alarm", f"/alarms/{alarm.key}?at={alarm.raised_at}", height=1300),
-        Shot("compare", f"/compare?by=version&{versions}"),
+        Shot("compare", f"/compare?by=version&{versions}", height=720),
         Shot("health", "/health"),
-        Shot("queues", "/queues", height=640),
+        Shot("queues", "/queues", height=420),
         Shot("queue", f"/queues/{QUEUE}"),
         Shot("review", f"/review/{QUEUE}?reviewer=ann"),
         Shot("review-phone", f"/review/{QUEUE}?reviewer=bob", width=390, height=844, scheme="dark"),

@@ -92,6 +92,7 @@ async def gateway_factory(bus_factory, clean_streams) -> AsyncIterator[GatewayFa
                 gateway=GatewaySettings(**{"port": 0} | gateway),
                 alarm=alarm or AlarmSettings(),
                 telemetry=telemetry or TelemetrySettings(),
+                archive=archive or ArchiveSettings(),
             )
             service = GatewayService(settings, bus, metrics, replays, answers=answer_index(settings))
             await service.start()

@@ -154,6 +154,14 @@ async def test_wrong_sentences_come_again_after_a_502(browser, gateway, publish)
             await expect(page.locator("#sentences > li", has_text=name)).to_have_count(1, timeout=15_000)
 
 
+async def test_what_is_new_comes_into_lists_by_itself(browser, gateway):
+    async with shown(browser, f"http://127.0.0.1:{gateway.service.port}/queues") as page:
+        await is_state(page, "live", "live · ")
+        made = await gateway.http.post("/v1/queues", json={"name": "new-one", "protocol": "faithscore"})
+        assert made.status_code == 201
+        await expect(page.locator("#fresh th", has_text="new-one")).to_have_count(1, timeout=15_000)
+
+
 @pytest.mark.slow
 async def test_it_is_not_green_while_nats_does_not_answer(browser, gateway, nats_server):
     at = f"http://127.0.0.1:{gateway.service.port}"

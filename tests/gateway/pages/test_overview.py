@@ -8,16 +8,20 @@ from functools import partial
 import msgspec
 import pytest
 from playwright.async_api import expect
+from tests.gateway.answers.test_search import archive_all
 from tests.runtime.conftest import eventually
+from tests.support.answers import VERSION_TAGS
 from tests.support.pages import address, check_page, is_too_wide, open_page
 
+from groundwatch.archive.outcomes import Archive
 from groundwatch.events import Decision, Judge, JudgedClaim, OutcomeKind
 from groundwatch.gateway.pages.first_steps import SAMPLE as FIRST
 from groundwatch.reporting.corrected import CorrectedRow
 from groundwatch.reporting.report import shipped
 from groundwatch.reviews.corrected import CorrectedRates, write_corrected
-from groundwatch.runtime.settings import AlarmSettings
+from groundwatch.runtime.settings import AlarmSettings, ArchiveSettings
 from groundwatch.statistics.intervals import Interval
+from groundwatch.topology import OUTCOMES
 
 NAME = "osprey-13b-chat-instruct-2026-11-20-rc2"
 CATEGORIES = ("entity", "color", "count", "relation", "other")
@@ -253,6 +257,20 @@ async def test_the_first_steps_tick_themselves(browser, gateway_factory, publish
         await publish("other", model="heron-7b")
         await expect(steps.filter(has_text="Connect what you run").get_by_text("done")).to_be_visible()
         await expect(page.get_by_role("heading", name="One step is left")).to_be_visible()
+
+
+async def test_an_archive_whose_streams_are_empty_shows_what_it_has(gateway_factory, publish, bus, tmp_path):
+    archive = Archive(str(tmp_path / "archive"), version_tags=VERSION_TAGS)
+    await publish("old", refuted=1)
+    await archive_all(bus, archive)
+    await bus.js.purge_stream(OUTCOMES)
+    gateway = await gateway_factory(archive=ArchiveSettings(url=archive.url))
+
+    async def told() -> bool:
+        shown = (await gateway.http.get("/")).text
+        return "the archive has 1." in shown and 'href="/answers?model=heron-7b"' in shown
+
+    await eventually(told, within=20)
 
 
 HOSTILE = "<img src=x onerror=alert(1)>\x1b[31m\u202e\u200b" + "w" * 2_000

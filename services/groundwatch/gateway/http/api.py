@@ -49,6 +49,7 @@ from groundwatch.gateway.receivers.otlp import OtlpRoutes, Receiver
 from groundwatch.gateway.refusals import Refused, bounded
 from groundwatch.gateway.thumbnails import SIDES
 from groundwatch.records import Limits
+from groundwatch.reporting.alarms import faults
 from groundwatch.runtime.security.same_origin import SameOrigin
 from groundwatch.runtime.stores.losses import MAX_REPORT, read_report
 from groundwatch.runtime.telemetry.server import telemetry_routes
@@ -92,11 +93,7 @@ class HttpApi:
 
     def _standing(self) -> Standing:
         live = self._core.live
-        alarmed = {
-            (one.alarm.model, one.alarm.protocol, one.alarm.fingerprint)
-            for one in live.raised
-            if one.recovered_at is None
-        }
+        alarmed = faults(one for one in live.raised if one.recovered_at is None)
         away = self._core.bus.away or live.problem
         return Standing(len(alarmed), "NATS cannot be read" if away else "")
 

@@ -47,3 +47,9 @@ document.addEventListener("keydown", event => {
 /* Where nobody logs in, who objects has the name under which they review. */
 const object = document.forms.object;
 if (object) object.elements.reviewer.value = localStorage.getItem("groundwatch.reviewer") || "";
+
+/* Images of a few dots are drawn larger, as they are. */
+for (const image of page.querySelectorAll(".frame img")) image.decode().then(() => {
+  const { naturalWidth: width, naturalHeight: height } = image;
+  image.classList.toggle("tiny", Math.max(width, height) < 200 && width < 2 * height && height < 2 * width);
+}, () => {});
