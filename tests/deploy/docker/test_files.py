@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import importlib.metadata
 import json
 import re
 import resource
@@ -71,7 +73,9 @@ def test_an_image_is_pinned_unprivileged_and_healthy(file: Path) -> None:
             assert (ROOT / source).exists(), source
 
 
-@pytest.mark.parametrize("name", ["requirements", "requirements-embedded", "requirements-triton"])
+@pytest.mark.parametrize(
+    "name", ["requirements", "requirements-stages", "requirements-embedded", "requirements-triton"]
+)
 def test_what_an_image_installs_is_pinned_by_hash(name: str) -> None:
     pinned = (DOCKER / f"{name}.txt").read_text().replace("\\\n", " ").splitlines()
     for line in filter(lambda line: line and not line.lstrip().startswith("#"), pinned):
@@ -96,6 +100,50 @@ def test_the_light_image_has_what_the_package_needs() -> None:
         assert re.match(r"[A-Za-z0-9-]+", one)[0].lower() in names, f"lock {one} (docker/README.md says how)"
     assert "torch" not in names
     assert "nvidia" not in " ".join(names)
+
+
+STAGES_ALONE = """
+import sys
+from unittest.mock import Mock
+absent = set(sys.argv[1].split())
+for name in absent:
+    sys.modules[name] = None
+from groundwatch.runtime.settings.reading import load
+from groundwatch.runtime.telemetry.metrics import Metrics
+from groundwatch.system.services import make_service
+for stage in ("extraction", "captioning", "generation", "matching", "verification", "scoring", "outflow"):
+    settings = load(environment={
+        "GROUNDWATCH_ARCHIVE__URL": "s3://bucket/archive",
+        "GROUNDWATCH_EXTRACTION__ENGINE": "noop",
+        "GROUNDWATCH_MATCHING__ENGINE": "lexical",
+        "GROUNDWATCH_VERIFICATION__ENGINE": "reference",
+    })
+    make_service(stage, settings, Mock(partitions=1), Metrics())
+"""
+
+
+def test_stages_need_none_of_what_the_archive_is_read_with() -> None:
+    """Their image has not half of what the light one has."""
+    whole, stages = (versions((DOCKER / f"requirements{more}.txt").read_text()) for more in ("", "-stages"))
+    assert stages.items() <= whole.items()
+    left_out = {"deltalake", "duckdb", "obstore", "pyarrow"}
+    assert left_out <= whole.keys() - stages.keys()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for one in (*project["dependencies"], *project["optional-dependencies"]["triton"]):
+        assert re.match(r"[A-Za-z0-9-]+", one)[0].lower() in stages, one
+    command = [sys.executable, "-c", STAGES_ALONE, " ".join(left_out)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_stages_install_is_small() -> None:
+    """As pip unpacks it: 450 MB with the package itself."""
+    size = sum(path.stat().st_size for path in (ROOT / "services").rglob("*") if path.is_file())
+    for name in versions((DOCKER / "requirements-stages.txt").read_text()):
+        for file in importlib.metadata.files(name) or ():
+            place = Path(str(file.locate()))
+            size += place.stat().st_size if place.suffix != ".pyc" and place.is_file() else 0
+    assert 100e6 < size < 450e6
 
 
 def test_constraints_and_lock_agree() -> None:
@@ -126,6 +174,7 @@ def versions(text: str) -> dict[str, str]:
 
 def test_the_compose_file_keeps_to_the_specification(compose: dict[str, Any]) -> None:
     specification = pytest.importorskip("compose_spec")
+    compose = copy.deepcopy(compose)
     for service in compose["services"].values():
         # Docker takes both a version and a digest; this reader of the specification does not.
         service["image"] = service["image"].partition("@")[0]
@@ -133,7 +182,6 @@ def test_the_compose_file_keeps_to_the_specification(compose: dict[str, Any]) ->
     compose["services"]["nats"]["restrat"] = "always"
     with pytest.raises(ValueError, match="restrat"):
         specification.PyCompose.from_json(json.dumps(compose))
-    del compose["services"]["nats"]["restrat"]
 
 
 def test_everything_that_the_compose_file_names_exists(compose: dict[str, Any]) -> None:
