@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "services" / "groundwatch"
 PAGE = ROOT / "docs" / "logs.md"
 LEVELS = {"error": "error", "exception": "error", "warning": "warning", "info": "info", "debug": "debug"}
-NOT_SERVICES = ("client", "probing")
+NOT_SERVICES = ("client",)
 """What runs elsewhere, with logs of its own."""
 
 HEAD = """# What the services log

@@ -10,10 +10,10 @@ from PIL import Image
 from groundwatch.errors import UsageError
 from groundwatch.miniature.language import holds
 from groundwatch.miniature.world import Scene, scenes
-from groundwatch.probing import suites
 from groundwatch.protocols import registry
 from groundwatch.protocols.method import Benchmark, Method, Question
 from groundwatch_benchmarks.miniature_facts import triplets
+from groundwatch_benchmarks.probing import suites
 
 NUMBER = 25
 

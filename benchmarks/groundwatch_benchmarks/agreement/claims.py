@@ -20,7 +20,7 @@ from msgspec import Meta
 from groundwatch.errors import GroundwatchError, UsageError
 from groundwatch.events import Claim, Decision, Judge, Label, ResponseRecorded, ResponseScored, SubSentence
 from groundwatch.extraction.engines.base import Extraction, ExtractionEngine
-from groundwatch.probing.probe import with_engines
+from groundwatch.judging.files import with_engines
 from groundwatch.protocols import registry
 from groundwatch.protocols.base import EvaluationProtocol, Stage
 from groundwatch.protocols.method import Progress, Result

@@ -17,9 +17,9 @@ from groundwatch.events import Decision, Label, OutcomeKind, ResponseScored
 from groundwatch.extraction import engines as extraction
 from groundwatch.extraction.engines.base import ExtractionEngine
 from groundwatch.extraction.engines.reader import ReaderEngine
+from groundwatch.judging.files import with_engines
 from groundwatch.language.subsentences import Span
 from groundwatch.models.embeddings import SentenceEmbedder
-from groundwatch.probing.probe import with_engines
 from groundwatch.protocols.base import Stage
 from groundwatch.protocols.faithscore.protocol import FaithScore
 from groundwatch.protocols.method import Progress, Result

@@ -21,8 +21,8 @@ from msgspec import Meta
 
 from groundwatch.errors import MissingExtraError, UsageError
 from groundwatch.events import Decision, ResponseRecorded, ResponseScored
+from groundwatch.judging.files import with_engines
 from groundwatch.models.embeddings import SentenceEmbedder, embedder
-from groundwatch.probing.probe import with_engines
 from groundwatch.protocols.base import Stage, folded
 from groundwatch.protocols.method import Progress, Result
 from groundwatch.protocols.trihe.protocol import TriHe

@@ -3,7 +3,7 @@
 import contextlib
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,12 +18,13 @@ from groundwatch.events import ResponseRecorded, ResponseScored
 from groundwatch.image_files import ImageFolders, from_base64, read_image_file
 from groundwatch.models.engines import LoadImage
 from groundwatch.protocols import registry
-from groundwatch.protocols.base import EvaluationProtocol
+from groundwatch.protocols.base import EvaluationProtocol, Stage
 from groundwatch.protocols.method import IMAGE_ENDINGS
 from groundwatch.records import DEFAULT_LIMITS, Limits, Refusal, read_record
 from groundwatch.replay.pipeline import Pipeline, judging_stage
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.settings.gateway import IntakeSettings
+from groundwatch.runtime.settings.judges import EngineSettings
 from groundwatch.runtime.stores.images import check_image
 
 
@@ -230,3 +231,19 @@ async def judge_file(
         await pipeline.close()
         if isinstance(responses, Responses):
             responses.close()
+
+
+def with_engines(settings: Settings, engines: Mapping[str, str], protocol: str) -> Settings:
+    """The settings with these engines by stage. Raises `UsageError` for a judge that cannot serve it."""
+    found = registry.get(protocol) if protocol in registry.names() else None
+    judges = found is not None and Stage.VERIFICATION in found.route
+    if found and judges and (why := found.why_not(engines.get(Stage.VERIFICATION, ""))):
+        raise UsageError(why, "judge")
+    changed = {
+        stage: getattr(settings, stage).with_engine(engine) for stage, engine in engines.items() if engine
+    }
+    if judges and (judge := engines.get(Stage.VERIFICATION)):
+        named = changed[Stage.VERIFICATION]
+        own = {**named.protocols, protocol: EngineSettings(engine=judge)}
+        changed[Stage.VERIFICATION] = named.model_copy(update={"protocols": own})
+    return settings.model_copy(update=changed)

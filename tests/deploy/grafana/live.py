@@ -37,9 +37,6 @@ from groundwatch.demo.shared import settled
 from groundwatch.gateway.budgets import Budget, put
 from groundwatch.ledger.ledger import AuditMetrics, audit
 from groundwatch.models.settings import ChatSettings
-from groundwatch.probing import suites
-from groundwatch.probing.probe import Canary, Plan
-from groundwatch.probing.suites import Target
 from groundwatch.replay import service as serving
 from groundwatch.replay.running import begin, pause
 from groundwatch.replay.runs import Runs
@@ -58,6 +55,9 @@ from groundwatch.runtime.settings.gateway import GatewaySettings, GrpcSettings, 
 from groundwatch.runtime.settings.judges import CascadeStep
 from groundwatch.system.up import System, whole_system
 from groundwatch.topology import subject_of
+from groundwatch_benchmarks.probing import suites
+from groundwatch_benchmarks.probing.probe import Canary, Plan
+from groundwatch_benchmarks.probing.suites import Target
 
 SCRAPE = 1.0
 PLACE = {"cluster": "here", "namespace": "demo"}

@@ -12,9 +12,9 @@ from tests.runtime.conftest import response
 from groundwatch.errors import DecodeError, InputError, TransientError
 from groundwatch.events import Decision, Drawn, Judge, JudgedClaim, OutcomeKind, ResponseScored, Usage
 from groundwatch.ledger.ledger import AuditMetrics
-from groundwatch.probing.probe import CanaryMetrics
 from groundwatch.runtime.delivery.dead_letters import _kind
 from groundwatch.runtime.telemetry.metrics import ENOUGH, MOMENTS, SCOPES, Metrics
+from groundwatch_benchmarks.probing.probe import CanaryMetrics
 
 CLAIM = JudgedClaim(text="x", category="entity", unit=0, decision=Decision.SUPPORTED)
 

@@ -13,9 +13,9 @@ from tests.support.command_line import CommandLine
 from tests.support.llm_server import picture, running
 
 from groundwatch.errors import FileFormatError
-from groundwatch.probing import suites
 from groundwatch.protocols.method import TallyRequest
 from groundwatch_benchmarks.methods.amber.suite import TALLY, read_items
+from groundwatch_benchmarks.probing import suites
 
 CASES = cases(__file__)
 SHOWN = {"1.png": "dog sky light", "2.png": "wheel"}

@@ -15,8 +15,8 @@ from tests.support.command_line import CommandLine
 from tests.support.llm_server import picture, running
 
 from groundwatch.errors import FileFormatError
-from groundwatch.probing import suites
 from groundwatch_benchmarks.methods.dash_b.suite import RATES, rates
+from groundwatch_benchmarks.probing import suites
 
 CASES = cases(__file__)
 FILES = {"neg": {"lamp": {"1.png": "dog"}, "dog": {"2.png": "lamp"}}, "pos": {"lamp": {"1.png": "lamp dog"}}}

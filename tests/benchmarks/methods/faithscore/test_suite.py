@@ -17,9 +17,9 @@ from groundwatch.errors import FileFormatError, UsageError
 from groundwatch.events import Decision, KnownFact, Reference
 from groundwatch.miniature.language import holds, read
 from groundwatch.miniature.world import scenes
-from groundwatch.probing import suites
 from groundwatch.protocols.method import Question
 from groundwatch.verification.engines.reference import Rules, knowledge, rule
+from groundwatch_benchmarks.probing import suites
 from groundwatch_benchmarks.worlds import MANNERS
 
 CASES = cases(__file__)

@@ -9,7 +9,7 @@ import pytest
 from groundwatch.errors import FileFormatError, UsageError
 from groundwatch.events import ChainStep, Judge, ResponseRecorded, ResponseScored
 from groundwatch.events import OutcomeKind as Kind
-from groundwatch.probing.suites import Header, Judged, ProbeAnswer, Round, RunFile
+from groundwatch_benchmarks.probing.suites import Header, Judged, ProbeAnswer, Round, RunFile
 
 HEADER = Header(suite="pope", model="m", source="/benchmark")
 WHO = Judge(engine="openai", model="m")

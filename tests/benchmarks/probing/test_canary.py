@@ -14,10 +14,10 @@ from typer.testing import CliRunner, Result
 
 from groundwatch.cli import app
 from groundwatch.errors import UsageError
-from groundwatch.probing.probe import Canary, Plan
-from groundwatch.probing.suites import Target, benchmark
 from groundwatch.runtime.settings import Settings
 from groundwatch.times import read_interval
+from groundwatch_benchmarks.probing.probe import Canary, Plan
+from groundwatch_benchmarks.probing.suites import Target, benchmark
 
 
 @pytest.fixture

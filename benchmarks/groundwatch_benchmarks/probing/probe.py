@@ -5,7 +5,7 @@ import asyncio
 import collections
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,18 @@ from groundwatch.events import (
     Usage,
     own_prompts,
 )
-from groundwatch.probing.suites import (
+from groundwatch.judging.files import with_engines
+from groundwatch.protocols import registry
+from groundwatch.protocols.base import ChainProtocol, Stage
+from groundwatch.protocols.method import Progress, Question, mean_of
+from groundwatch.replay.pipeline import Pipeline, judging_stage
+from groundwatch.reporting.report import Report, prompts_in
+from groundwatch.runtime.delivery.outcomes import outcome_of, without_score
+from groundwatch.runtime.services.tasks import unless, until_set
+from groundwatch.runtime.settings import Settings
+from groundwatch.runtime.telemetry.logs import logger
+from groundwatch.runtime.telemetry.metrics import declare
+from groundwatch_benchmarks.probing.suites import (
     GIVEN_UP,
     IMAGES,
     OF_THE_TARGET,
@@ -42,17 +53,6 @@ from groundwatch.probing.suites import (
     at_once,
     sample,
 )
-from groundwatch.protocols import registry
-from groundwatch.protocols.base import ChainProtocol, Stage
-from groundwatch.protocols.method import Progress, Question, mean_of
-from groundwatch.replay.pipeline import Pipeline, judging_stage
-from groundwatch.reporting.report import Report, prompts_in
-from groundwatch.runtime.delivery.outcomes import outcome_of, without_score
-from groundwatch.runtime.services.tasks import unless, until_set
-from groundwatch.runtime.settings import Settings
-from groundwatch.runtime.settings.judges import EngineSettings
-from groundwatch.runtime.telemetry.logs import logger
-from groundwatch.runtime.telemetry.metrics import declare
 
 SENT = "responses.jsonl"
 
@@ -316,22 +316,6 @@ async def _chains(
 
 def _count(reasons: Any) -> dict[str, int]:
     return dict(sorted(collections.Counter(reasons).items()))
-
-
-def with_engines(settings: Settings, engines: Mapping[str, str], protocol: str) -> Settings:
-    """The settings with these engines by stage. Raises `UsageError` for a judge that cannot serve it."""
-    found = registry.get(protocol) if protocol in registry.names() else None
-    judges = found is not None and Stage.VERIFICATION in found.route
-    if found and judges and (why := found.why_not(engines.get(Stage.VERIFICATION, ""))):
-        raise UsageError(why, "judge")
-    changed = {
-        stage: getattr(settings, stage).with_engine(engine) for stage, engine in engines.items() if engine
-    }
-    if judges and (judge := engines.get(Stage.VERIFICATION)):
-        named = changed[Stage.VERIFICATION]
-        own = {**named.protocols, protocol: EngineSettings(engine=judge)}
-        changed[Stage.VERIFICATION] = named.model_copy(update={"protocols": own})
-    return settings.model_copy(update=changed)
 
 
 async def send(probed: Probed, gateway: str, *, label: str = "probe") -> dict[str, int]:

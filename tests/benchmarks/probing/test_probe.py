@@ -16,8 +16,8 @@ from tests.support.chains import seed_picture
 from tests.support.command_line import CommandLine
 from tests.support.llm_server import LlmServer, picture, running
 
+from groundwatch.judging.files import with_engines
 from groundwatch.models.settings import ChatSettings
-from groundwatch.probing.probe import with_engines
 from groundwatch.protocols import registry
 from groundwatch.runtime.settings import Settings, StageSettings
 
@@ -65,8 +65,8 @@ def arguments(server: LlmServer, folder: Path, model: str = "looks", suite: str 
 
 @pytest.fixture
 def nobody(nobody: CommandLine, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
-    monkeypatch.setattr("groundwatch.probing.suites.PAUSE", 0.01)
-    monkeypatch.setattr("groundwatch.probing.suites.PAUSE", 0.01)
+    monkeypatch.setattr("groundwatch_benchmarks.probing.suites.PAUSE", 0.01)
+    monkeypatch.setattr("groundwatch_benchmarks.probing.suites.PAUSE", 0.01)
     return nobody
 
 

@@ -7,7 +7,7 @@ import contextlib
 
 import pytest
 
-from groundwatch.probing.suites import at_once
+from groundwatch_benchmarks.probing.suites import at_once
 
 
 async def test_all_is_done_and_no_more_at_once_than_allowed() -> None:
