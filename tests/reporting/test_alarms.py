@@ -42,6 +42,14 @@ def test_an_alarm_names_model_category_and_time_and_its_end_is_told(make):
     assert "; over since " in tell(ended[0])
 
 
+def test_an_alarm_never_begins_after_it_was_raised(make):
+    """As it would where answers are judged in another order than they were recorded in."""
+    alarms = Alarms(RULE)
+    feed(alarms, make, 1_000, 50, 0)
+    raised = [one for number in range(1_079, 1_049, -1) for one in feed(alarms, make, number, 1, 2)]
+    assert raised and all(one.alarm.since <= one.alarm.raised_at for one in raised)
+
+
 def test_the_same_outcomes_give_the_same_alarms(make):
     one, other = Alarms(RULE), Alarms(RULE)
     for alarms in (one, other):

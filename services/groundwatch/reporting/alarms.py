@@ -249,7 +249,8 @@ def _alarm(category: str, judges: str, turn: Turn, event: ResponseScored, rule: 
         **{name: getattr(event, name) for name in ("model", "protocol", "tenant", "run")},
         **{name: getattr(turn, name) for name in ("base", "before", "after", "learnt")},
         category=category,
-        since=turn.since.time,
+        # Answers are not always judged in the order in which they were recorded.
+        since=min(turn.since.time, turn.at.time),
         since_response=turn.since.number,
         raised_at=turn.at.time,
         raised_response=turn.at.number,
