@@ -4,7 +4,6 @@ stands in the address."""
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import re
 import time
 from collections import Counter
@@ -127,7 +126,6 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
     """An image of the answer with its boxes, those of refuted facts on top."""
 
     sha256: str
-    label: str
     boxes: list[PlacedBox]
 
 
@@ -157,22 +155,24 @@ class AnswerPages:
 
     async def page(self, request: Request) -> Response:
         found, caller = await self._found(request), caller_of(request)
-        queues: list[tuple[QueueSpec, Item | None]] = []
-        with contextlib.suppress(TransientError):
-            queues = await self._with(found, caller)
-        return self._render(request, caller, found, await self._given(found), queues)
+        given, queues = await asyncio.gather(self._given(found), self._with(found, caller))
+        return self._render(request, caller, found, given, queues)
 
     async def _with(self, found: Answer, caller: Caller) -> list[tuple[QueueSpec, Item | None]]:
         """The open queues of people that the answer may stand in, with its item, for who may review."""
         if not caller.meets(REVIEW) or found.run != LIVE:
             return []
-        specs = [
-            spec
-            for spec in await self._queues.list()
-            if spec.protocol in found.outcomes and spec.tenant in ("", found.tenant)
-            if not spec.closed and not spec.for_judge and may_see(caller, spec)
-        ]
-        items = await asyncio.gather(*(self._queues.items.look_up(one.name, found.key) for one in specs))
+        try:
+            specs = [
+                spec
+                for spec in await self._queues.list()
+                if spec.protocol in found.outcomes and spec.tenant in ("", found.tenant)
+                if not spec.closed and not spec.for_judge and may_see(caller, spec)
+            ]
+            items = await asyncio.gather(*(self._queues.items.look_up(one.name, found.key) for one in specs))
+        except TransientError as error:
+            logger.warning("gateway.page_without_queues", error=str(error))
+            return []
         return list(zip(specs, items, strict=True))
 
     async def write(self, request: Request) -> Response:
@@ -244,7 +244,7 @@ class AnswerPages:
         assert about is not None
         own = [one for one in given if one.protocol == protocol]
         claims = outcome.claims[:MANY] if outcome is not None else ()
-        pictures = placed(images, claims, found.id)
+        pictures = placed(images, claims)
         judged = found.judged.get(protocol)
         tenant = "" if caller.only else found.tenant
         version_tags = self._core.answers.version_tags
@@ -297,7 +297,7 @@ class AnswerPages:
         )
 
 
-def placed(images: Sequence[str], claims: Sequence[JudgedClaim], name: str) -> list[Picture]:
+def placed(images: Sequence[str], claims: Sequence[JudgedClaim]) -> list[Picture]:
     """Each image with the boxes in it, each place once, numbered through."""
     by_place: dict[tuple[int, float, float, float, float], tuple[Box, list[int]]] = {}
     for number, claim in enumerate(claims):
@@ -310,11 +310,7 @@ def placed(images: Sequence[str], claims: Sequence[JudgedClaim], name: str) -> l
         placed_box = PlacedBox(number, box, tuple(dict.fromkeys(facts)), bad)
         made.setdefault(box.image, []).append(placed_box)
     return [
-        Picture(
-            sha256=sha256,
-            label=f"Image {at + 1} of {len(images)} of answer {name[:100]}",
-            boxes=sorted(made.get(at, ()), key=lambda one: one.bad),
-        )
+        Picture(sha256=sha256, boxes=sorted(made.get(at, ()), key=lambda one: one.bad))
         for at, sha256 in enumerate(images)
     ]
 
