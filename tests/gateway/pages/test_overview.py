@@ -71,6 +71,7 @@ async def gateway(gateway_factory, publish, response, pictures):
 async def test_it_fits_every_screen_and_has_no_serious_fault(browser, gateway):
     await check_page(browser, address(gateway), "#sentences > li")
     await check_page(browser, address(gateway, f"/models/{NAME}"), ".model-chart")
+    await check_page(browser, address(gateway, "/wall"), ".fault")
     async with open_page(browser, address(gateway), 320) as page:
         assert not await is_too_wide(page)
 
@@ -156,6 +157,27 @@ async def test_a_model_has_a_page_with_its_rollouts_alarms_and_what_was_left_out
         await page.goto(address(gateway, f"/models/{NAME}?range=1h"))
         await expect(page.locator(".figures")).to_contain_text("Scored answers")
         assert (await gateway.http.get("/models/dodo/3", headers={"Accept": "text/html"})).status_code == 404
+
+
+async def test_a_wall_is_read_from_afar_does_not_scroll_and_moves_by_itself(browser, gateway, publish):
+    async with open_page(browser, address(gateway, "/wall"), 1920) as page:
+        await page.set_viewport_size({"width": 1920, "height": 1080})
+        fault = page.locator(".fault")
+        await expect(fault).to_have_count(1)
+        await expect(fault).to_contain_text(NAME)
+        await expect(fault).to_contain_text("0.0 → 100.0")
+        await expect(fault).to_contain_text("seen by nobody yet")
+        assert await fault.locator(".name").evaluate("one => getComputedStyle(one).fontSize") == "48px"
+        # Of answers from long ago nothing is told as of the last day.
+        await expect(page.locator(".worst")).to_contain_text("No answer was judged in the last 24 hours.")
+        for number in range(14):
+            await publish(f"new-{number}", model=f"merlin-{number:02}", refuted=1)
+        await expect(page.locator(".worst a.line")).to_have_count(12, timeout=20_000)
+        await expect(page.locator(".worst")).to_contain_text("12 of 14 models")
+        await expect(page.locator(".newest")).to_contain_text("There is a dog.", timeout=20_000)
+        await expect(page.locator("#state")).to_contain_text("live · ")
+        assert await page.evaluate("document.documentElement.scrollHeight") <= 1080
+        assert not await is_too_wide(page)
 
 
 async def test_a_range_shows_what_was_recorded_in_it(browser, gateway, publish):
@@ -319,6 +341,8 @@ async def test_a_gateway_without_nats_shows_its_last_numbers(browser, gateway):
     async with open_page(browser, address(gateway), java_script_enabled=False) as page:
         await expect(page.get_by_role("alert")).to_contain_text("NATS cannot be read")
         await expect(page.locator("table.models tbody tr")).to_have_count(2)
+        await page.goto(address(gateway, "/wall"))
+        await expect(page.get_by_role("heading", level=2).first).to_contain_text("NATS cannot be read")
 
 
 async def until_counted(gateway, number: int):

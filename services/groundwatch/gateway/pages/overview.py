@@ -16,6 +16,7 @@ from groundwatch.events import LIVE
 from groundwatch.gateway.auth import Need
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.requests import Route, is_json, json
+from groundwatch.gateway.live.alarms import Acknowledgement, Acknowledgements, key_of
 from groundwatch.gateway.pages.first_steps import FEW as FEW_ANSWERS
 from groundwatch.gateway.pages.first_steps import first_steps
 from groundwatch.gateway.pages.rendering import Pages, address, scale_top
@@ -28,6 +29,7 @@ from groundwatch.reporting.report import ModelReport
 from groundwatch.reporting.sums import OTHER
 from groundwatch.reporting.trends import RANGES, Point, Trend, VersionReport, Window, merged_trend
 from groundwatch.reviews.corrected import RateTable
+from groundwatch.runtime.delivery.streams import FAULTS
 from groundwatch.statistics.intervals import Interval
 from groundwatch.statistics.sampling import weighted_rate
 
@@ -45,6 +47,12 @@ RECENT_SECONDS = 600.0
 
 APART = 3.5
 """Stretches of a chart that are so many lengths apart are not joined."""
+
+WALL_ROWS, WALL_ALARMS = 12, 3
+"""Models and alarms that a wall shows at once."""
+
+WALL_SECONDS = 10.0
+"""After which a wall shows the next alarms."""
 
 HEATS = (0.03, 0.08, 0.15, 0.25)
 """Rates from which on a cell of the table of categories is darker."""
@@ -132,6 +140,7 @@ class Overview:
             self._pages.route("/", self.page, Need("viewer", "the page", page=True)),
             Route("/v1/report", self.page, Need("viewer", "the report")),
             self._pages.route("/models/{name:path}", self.model, Need("viewer", "a model's page", page=True)),
+            self._pages.route("/wall", self.wall, Need("viewer", "the wall", page=True)),
         ]
 
     async def page(self, request: Request) -> Response:
@@ -246,6 +255,58 @@ class Overview:
             trend_top=scale_top([point.rate for point in row.points]),
             categories_top=scale_top(list(row.categories.values())),
             heat=_heat,
+        )
+
+    async def wall(self, request: Request) -> Response:
+        """What a screen on a wall shows of the last 24 hours; nothing while it is as `seen`."""
+        live, now, within = self._core.live, time.time(), "24h"
+        report = await live.report()
+        raised = [one for one in live.raised if one.recovered_at is None]
+        every = faults(raised)
+        pages = max(1, -(-len(every) // WALL_ALARMS))
+        at = int(now // WALL_SECONDS) % pages
+        problem = self._core.bus.away or live.problem
+        turn = int(now // WALL_SECONDS)
+        parts = (report["sequence"], len(live.raised), len(raised), report["complete"], problem, turn)
+        state = digest(*map(str, parts))[:16]
+        if request.query_params.get("seen") == state:
+            return Response(status_code=204)
+        notes: dict[str, list[Acknowledgement]] = {}
+        newest = None
+        with contextlib.suppress(*FAULTS, GroundwatchError):
+            notes = await Acknowledgements(self._core.bus).by_key()
+            found = await self._core.answers.search(AnswerQuery(verdict="refuted", run=LIVE), most=1)
+            newest = next(iter(found.hits), None)
+        rows = [row for row in await self._rows(report["models"], raised, within) if row.answers]
+        protocol = request.query_params.get("protocol", "") or max(
+            (row.report.protocol for row in rows),
+            key=lambda name: sum(row.answers for row in rows if row.report.protocol == name),
+            default="",
+        )
+        rows = _sorted([row for row in rows if row.report.protocol == protocol], "")
+        shown = rows[:WALL_ROWS]
+        return self._pages.render(
+            request,
+            "wall.html",
+            state=state,
+            complete=report["complete"],
+            problem=problem,
+            total_faults=len(every),
+            faults=every[WALL_ALARMS * at :][:WALL_ALARMS],
+            at=at,
+            pages=pages,
+            notes=notes,
+            key_of=key_of,
+            protocol=protocol,
+            rows=shown,
+            total=len(rows),
+            answers=sum(row.answers for row in rows),
+            latest=max((one.last for row in rows for one in row.versions), default=0.0),
+            page_of=lambda row: model_address(row.report, within),
+            newest=newest,
+            now=now,
+            limit=live.rule.objective,
+            trend_top=scale_top([point.rate for row in shown for point in row.points]),
         )
 
     async def _archived(self) -> dict[str, int]:
