@@ -60,6 +60,7 @@ async def take(found: Findings, system: System) -> None:
     versions = f"model={rollout.model}&first=1&second={rollout.version}"
     shots = [
         Shot("overview", "/"),
+        Shot("model", f"/models/{rollout.model}"),
         Shot("answers", "/answers?verdict=refuted&order=worst"),
         Shot("answer", f"/answers/{worst}"),
         Shot("alarm", f"/alarms/{alarm.key}?at={alarm.raised_at}", height=1300),
