@@ -88,7 +88,7 @@ def test_errors_are_told_in_words():
     assert [name for name in named if not name.startswith("client/")] == []
     raised = nats.js.errors.NotFoundError(code=404, err_code=10014, description="consumer not found")
     assert words(raised) == "consumer not found (NotFoundError)"
-    assert words(TimeoutError()) == "TimeoutError"
+    assert words(TimeoutError()) == "timeout"
 
 
 PRINTING = {"terminal.py", "cli/messages.py", "cli/output.py", "termination.py"}
