@@ -38,6 +38,7 @@ GET     /login/oidc/callback            anybody
 GET     /metrics                        viewer      all tenants
 GET     /queues                         viewer      shared
 GET     /queues/{name}                  viewer      shared
+GET     /models/{name:path}             viewer      all tenants
 GET     /pulse                          viewer      shared
 GET     /readyz                         anybody
 GET     /runs                           viewer      all tenants
@@ -60,6 +61,7 @@ GET     /v1/responses/{id:path}         viewer
 GET     /v1/runs                        viewer
 GET     /v1/runs/{name}                 viewer
 GET     /v1/scores                      viewer
+GET     /wall                           viewer      all tenants
 POST    /alarms/{key}/acknowledge       reviewer    all tenants
 POST    /answers/{id:path}              reviewer
 POST    /api/public/media               sender      shared
@@ -125,6 +127,7 @@ THEIRS: dict[tuple[str, str], tuple[str, Any]] = {
     ("GET", "/v1/answers"): ("/v1/answers?tenant=other", None),
     ("GET", "/answers"): ("/answers?tenant=other", None),
     ("GET", "/answers/{id:path}"): ("/answers/r1?tenant=other", None),
+    ("POST", "/answers/{id:path}"): ("/answers/r1?tenant=other", None),
     ("GET", "/v1/scores"): ("/v1/scores?tenant=other", None),
     ("GET", "/v1/compare"): ("/v1/compare?first=live&second=x&tenant=other", None),
     ("GET", "/v1/opinions"): ("/v1/opinions?tenant=other", None),

@@ -2,9 +2,11 @@
 
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
@@ -152,27 +154,18 @@ class Overview:
         within = asked["range"] = asked["range"] if asked["range"] in RANGES else ""
         live = self._core.live
         report = await live.report()
-        raised = [one for one in live.raised if one.recovered_at is None]
-        problem = self._core.bus.away or live.problem
         archived = {} if report["models"] or not report["complete"] else await self._archived()
         judged = {row["model"] for row in report["models"]}
         steps = first_steps(self._core, f"{request.url.scheme}://{request.url.netloc}", judged)
-        # Ages and ranges are told anew every minute.
-        parts = (report["sequence"], len(live.raised), len(raised), report["complete"], problem, now // 60)
-        state = digest(*map(str, (*parts, steps.left, archived, asked)))[:16]
+        state = self._state(report, now // 60, steps.left, archived, asked)
         if query.get("seen") == state:
             return Response(status_code=204)
-        every = await self._rows(report["models"], raised, within)
-        tabs: dict[str, list[ModelRow]] = {}
-        for row in every:
-            tabs.setdefault(row.report.protocol, []).append(row)
-        if asked["protocol"] not in tabs:
-            asked["protocol"] = ""
-        busiest = max(tabs, key=lambda name: sum(row.report.responses for row in tabs[name]), default="")
-        protocol = asked["protocol"] or busiest
-        of_protocol = tabs.get(protocol, [])
+        every = await self._rows(report["models"], within)
+        tabs, protocol = _by_protocol(every, asked["protocol"])
         words = asked["q"].lower().split()
-        named = [row for row in of_protocol if all(word in row.report.model.lower() for word in words)]
+        named = [
+            row for row in tabs.get(protocol, ()) if all(word in row.report.model.lower() for word in words)
+        ]
         rows = _sorted([row for row in named if row.answers], asked["sort"])
         shown = rows if asked["all"] else rows[:SHOWN] + [row for row in rows[SHOWN:] if row.alarms]
         since = live.position - RECENT
@@ -188,7 +181,6 @@ class Overview:
             asked=asked,
             link=lambda **new: address("/", **{**asked, **new}),
             page_of=lambda row: model_address(row.report, within),
-            ranges=RANGES,
             range_start=int(now - RANGES[within]) if within else "",
             now=now,
             any_models=bool(every),
@@ -197,19 +189,16 @@ class Overview:
             rows=shown,
             total=len(rows),
             silent=len(named) - len(rows),
-            several_judges={
-                row.report.model
-                for row in rows
-                if sum(row.report.model == other.report.model for other in rows) > 1
-            },
+            several_judges=Counter(row.report.model for row in rows)
+            - Counter({row.report.model for row in rows}),
             limit=self._core.live.rule.objective,
             categories=_categories(shown),
             heat=_heat,
             top=scale_top([one for row in shown for one in (row.rate, row.corrected)]),
             trend_top=scale_top([point.rate for row in shown for point in row.points]),
-            faults=[(fault[0], fault[1:]) for fault in faults(raised)],
+            faults=[(fault[0], fault[1:]) for fault in faults(self._raised)],
             any_corrected=any(row.corrected is not None for row in shown),
-            problem=problem,
+            problem=self._problem,
             steps=steps,
             archived=archived,
             few=sum(row.report.responses for row in every) <= FEW_ANSWERS,
@@ -220,9 +209,11 @@ class Overview:
         """One model under one protocol and set of judges, the one with the most answers unless told."""
         query, name, live = request.query_params, request.path_params["name"], self._core.live
         within = query.get("range", "") if query.get("range", "") in RANGES else ""
-        raised = [one for one in live.raised if one.alarm.model == name]
-        reports = [report for report in (await live.report())["models"] if report["model"] == name]
-        rows = await self._rows(reports, [one for one in raised if one.recovered_at is None], within)
+        report, now = await live.report(), time.time()
+        state = self._state(report, now // 60)
+        if query.get("seen") == state:
+            return Response(status_code=204)
+        rows = await self._rows([one for one in report["models"] if one["model"] == name], within)
         if not rows:
             raise Refused(
                 "not_found", "No answer of a model of this name was judged, or it is told as “other”."
@@ -242,14 +233,19 @@ class Overview:
             request,
             "model.html",
             here="/",
+            state=state,
             row=row,
             rows=rows,
             within=within,
             link=lambda other, range=within: model_address(other.report, range),
             range_start=int(row.first) or "",
-            now=time.time(),
+            now=now,
             limit=live.rule.objective,
-            alarms=[one for one in raised if (name, one.alarm.protocol, one.alarm.fingerprint) == key],
+            alarms=[
+                one
+                for one in live.raised
+                if (one.alarm.model, one.alarm.protocol, one.alarm.fingerprint) == key
+            ],
             corrected={one.version: corrected.rate(*key, version=one.version) for one in row.versions},
             top=scale_top([row.rate, row.corrected, *(one.hallucination_rate for one in row.versions)]),
             trend_top=scale_top([point.rate for point in row.points]),
@@ -260,15 +256,9 @@ class Overview:
     async def wall(self, request: Request) -> Response:
         """What a screen on a wall shows of the last 24 hours; nothing while it is as `seen`."""
         live, now, within = self._core.live, time.time(), "24h"
-        report = await live.report()
-        raised = [one for one in live.raised if one.recovered_at is None]
-        every = faults(raised)
-        pages = max(1, -(-len(every) // WALL_ALARMS))
-        at = int(now // WALL_SECONDS) % pages
-        problem = self._core.bus.away or live.problem
-        turn = int(now // WALL_SECONDS)
-        parts = (report["sequence"], len(live.raised), len(raised), report["complete"], problem, turn)
-        state = digest(*map(str, parts))[:16]
+        report, every = await live.report(), faults(self._raised)
+        pages, turn = max(1, -(-len(every) // WALL_ALARMS)), int(now // WALL_SECONDS)
+        state, at = self._state(report, turn), turn % pages
         if request.query_params.get("seen") == state:
             return Response(status_code=204)
         notes: dict[str, list[Acknowledgement]] = {}
@@ -277,20 +267,16 @@ class Overview:
             notes = await Acknowledgements(self._core.bus).by_key()
             found = await self._core.answers.search(AnswerQuery(verdict="refuted", run=LIVE), most=1)
             newest = next(iter(found.hits), None)
-        rows = [row for row in await self._rows(report["models"], raised, within) if row.answers]
-        protocol = request.query_params.get("protocol", "") or max(
-            (row.report.protocol for row in rows),
-            key=lambda name: sum(row.answers for row in rows if row.report.protocol == name),
-            default="",
-        )
-        rows = _sorted([row for row in rows if row.report.protocol == protocol], "")
+        judged = [row for row in await self._rows(report["models"], within) if row.answers]
+        tabs, protocol = _by_protocol(judged, request.query_params.get("protocol", ""))
+        rows = _sorted(tabs.get(protocol, []), "")
         shown = rows[:WALL_ROWS]
         return self._pages.render(
             request,
             "wall.html",
             state=state,
             complete=report["complete"],
-            problem=problem,
+            problem=self._problem,
             total_faults=len(every),
             faults=every[WALL_ALARMS * at :][:WALL_ALARMS],
             at=at,
@@ -316,9 +302,22 @@ class Overview:
                 return found.names["model"]
         return {}
 
-    async def _rows(
-        self, reports: list[dict[str, object]], raised: list[Raised], within: str
-    ) -> list[ModelRow]:
+    @property
+    def _raised(self) -> list[Raised]:
+        return [one for one in self._core.live.raised if one.recovered_at is None]
+
+    @property
+    def _problem(self) -> str:
+        """Why nothing new can be read now."""
+        return self._core.bus.away or self._core.live.problem
+
+    def _state(self, report: dict[str, Any], *more: object) -> str:
+        """Another one when a page shows something else."""
+        alarms = len(self._core.live.raised), len(self._raised)
+        parts = (report["sequence"], report["complete"], self._problem, *alarms, *more)
+        return digest(*map(str, parts))[:16]
+
+    async def _rows(self, reports: list[dict[str, object]], within: str) -> list[ModelRow]:
         corrected = RateTable(() if within else await self._core.live.corrected())
         versions: dict[tuple[str, str, str], list[VersionReport]] = {}
         for version in await self._core.live.versions(within):
@@ -343,7 +342,7 @@ class Overview:
                     trend=trend,
                     alarms=[
                         one
-                        for one in raised
+                        for one in self._raised
                         if (one.alarm.model, one.alarm.protocol, one.alarm.fingerprint) == key
                     ],
                     versions=of_model,
@@ -351,6 +350,15 @@ class Overview:
                 )
             )
         return rows
+
+
+def _by_protocol(rows: list[ModelRow], asked: str) -> tuple[dict[str, list[ModelRow]], str]:
+    """The rows by protocol, and which one is shown: the one asked for, or the one with the most answers."""
+    tabs: dict[str, list[ModelRow]] = {}
+    for row in rows:
+        tabs.setdefault(row.report.protocol, []).append(row)
+    busiest = max(tabs, key=lambda name: sum(row.report.responses for row in tabs[name]), default="")
+    return tabs, asked if asked in tabs else busiest
 
 
 def model_address(report: ModelReport, within: str = "") -> str:
