@@ -82,8 +82,11 @@ def _options(
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
     )
-    for name in inspect.signature(measure).parameters:
-        own.add_argument(f"--{name}", type=int, nargs="?", const=1, metavar="NUMBER")
+    for name, one in inspect.signature(measure).parameters.items():
+        if isinstance(one.default, str):
+            own.add_argument(f"--{name}", metavar="NAME")
+        else:
+            own.add_argument(f"--{name}", type=int, nargs="?", const=1, metavar="NUMBER")
     return vars(own.parse_args(options))
 
 

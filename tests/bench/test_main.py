@@ -38,9 +38,11 @@ def test_what_does_not_hold_is_the_exit_status(
 def test_a_parameter_is_an_option_too(
     bench: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "named.py").write_text("async def measure(*, minutes=1, cluster=0):\n    return locals()\n")
-    assert bench.main(["named", "--minutes", "15", "--json", "--cluster"], tmp_path) == 0
-    assert json.loads(capsys.readouterr().out) == {"minutes": 15, "cluster": 1}
+    (tmp_path / "named.py").write_text(
+        "async def measure(*, minutes=1, cluster=0, profile='small'):\n    return locals()\n"
+    )
+    assert bench.main(["named", "--minutes", "15", "--json", "--cluster", "--profile", "x"], tmp_path) == 0
+    assert json.loads(capsys.readouterr().out) == {"minutes": 15, "cluster": 1, "profile": "x"}
 
 
 @pytest.mark.parametrize("options", (["--minute", "15"], ["--minutes", "x"], ["15"]))
@@ -76,3 +78,15 @@ def test_every_benchmark_is_imported_outside_of_pytest() -> None:
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert names and ended.returncode == 0, ended.stderr
+
+
+@pytest.mark.parametrize("profile", ["small", "default", "production"])
+def test_a_soak_goes_at_the_rate_that_a_profile_says(bench: ModuleType, profile: str) -> None:
+    sys.path.insert(0, str(ROOT / "bench"))
+    try:
+        soak = importlib.import_module("soak")
+    finally:
+        sys.path.pop(0)
+    rate, size = soak.load_of(profile)
+    assert rate > 0 and size >= 100_000
+    assert abs(len(soak.noise(size)) * 3 / 4 / size - 1) < 0.1
