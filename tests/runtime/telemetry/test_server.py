@@ -39,6 +39,8 @@ async def test_health_readiness_metrics(server) -> None:
     ready = await http.get("/readyz")
     assert ready.status_code == 503
     assert ready.json()["problems"] == problems
+    problems += ["judge: away"] * 20
+    assert (await http.get("/readyz")).json()["problems"] == [problems[0], "judge: away (20 times)"]
     # Restarting would not mend it, so the process counts as alive.
     assert (await http.get("/healthz")).status_code == 200
     metrics.response(response("r"))

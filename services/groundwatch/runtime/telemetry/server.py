@@ -6,6 +6,7 @@ What uvicorn's protocol leaves open has bounds here: heads, slow senders, slow r
 import asyncio
 import contextlib
 import socket
+from collections import Counter
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -58,12 +59,17 @@ def telemetry_routes(
         return PlainTextResponse(f"{found or 'ok'}\n", status_code=503 if found else 200)
 
     async def readyz(_: Request) -> Response:
-        found = [concealed(one) for one in problems()]
-        beside = [concealed(one) for one in notes()]
+        found, beside = _counted(problems()), _counted(notes())
         told = {"ready": not found, "problems": found} | ({"notes": beside} if beside else {})
         return JSONResponse(told, status_code=503 if found else 200)
 
     return [Route("/metrics", show_metrics), Route("/healthz", healthz), Route("/readyz", readyz)]
+
+
+def _counted(lines: Sequence[str]) -> list[str]:
+    """Those that are alike as one, with their number."""
+    told = Counter(map(concealed, lines))
+    return [line if number == 1 else f"{line} ({number} times)" for line, number in told.items()]
 
 
 class _Refused(Exception):
