@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from functools import partial
 
 import msgspec
@@ -99,6 +100,8 @@ async def test_title_and_icon_carry_the_alarms_and_times_are_the_readers(browser
         time = page.locator("#fresh time").first
         await expect(time).to_have_text("15 Nov 2023, 07:13")
         assert await time.get_attribute("title") == "14 Nov 2023, 22:13:30 UTC"
+        await page.goto(address(gateway, f"/models/{NAME}"))
+        await expect(page.locator("svg [data-form]").first).to_have_text(re.compile(r"^07:13:\d\d$"))
 
 
 async def test_every_number_leads_to_the_answers_behind_it(browser, gateway):
