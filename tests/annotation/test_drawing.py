@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from math import exp, sqrt
 from random import Random
-from statistics import fmean
+from statistics import fmean, stdev
 
+import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.annotation.conftest import outcome, several
 
 from groundwatch.annotation.drawing import (
@@ -17,10 +21,13 @@ from groundwatch.annotation.drawing import (
     measure,
     position,
     probability,
+    signals,
     uncertainty,
 )
-from groundwatch.events import Decision, OutcomeKind
+from groundwatch.events import Box, Decision, LeftOut, LeftOutKind, OutcomeKind
 from groundwatch.reviews.queues import QueueSpec
+from groundwatch.statistics.prediction_powered import Labelled, corrected_rate
+from groundwatch.statistics.sampling import WeightedSums
 
 
 def spec(**changes: object) -> QueueSpec:
@@ -75,6 +82,59 @@ def test_uncertain_answers_are_likelier_and_none_is_left_out():
     assert probability(rule, measure(rule, sure)) == pytest.approx(0.1 * FLOOR)
     assert probability(rule, measure(rule, unsure)) > 0.1
     assert max(likely.values()) <= 1.0
+
+
+def test_signals_raise_the_chance_and_never_make_it_nothing():
+    plain = outcome("r", [0.9, 0.2])
+    doubtful = {
+        "unsure": outcome("r", [0.6, 0.4]),
+        "late": outcome("r", [0.2, 0.9]),
+        "unlikely words": outcome("r", [0.9, 0.2], tags={"logprob": "-1.5"}),
+        "another language": outcome(
+            "r", [0.9, 0.2], left_out=(LeftOut(start=0, end=3, kind=LeftOutKind.LANGUAGE, detail="de"),)
+        ),
+    }
+    rule = spec(rule="signals", share=0.1, mean_uncertainty=signals(plain))
+    assert measure(rule, plain) == 1.0
+    likelier = {name for name, one in doubtful.items() if measure(rule, one) > 1.0}
+    assert likelier == {*doubtful} - {"late"}
+    assert signals(outcome("r", [1.0, 0.5])) > signals(outcome("r", [0.5, 1.0]))
+    assert signals(outcome("r", [1.0])) > 0 and measure(rule, outcome("r", [1.0])) >= FLOOR
+    for odd in ("", "nan", "inf", "-inf", "1e999", "1000", "word"):
+        assert 0 < signals(outcome("r", tags={"logprob": odd})) < 10
+    box = Box(x0=0.0, y0=0.0, x1=1.0, y1=1.0, score=0.99, label="a")
+    seen = msgspec.structs.replace(plain.claims[0], probability=None, boxes=(box,))
+    unseen = msgspec.structs.replace(seen, boxes=())
+    sure, unsure = (outcome("r", claims=(one,)) for one in (seen, unseen))
+    assert signals(unsure) > signals(sure)
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.lists(st.floats(-3, 3), min_size=3, max_size=3), st.integers(0, 10**6))
+def test_whatever_the_signals_are_the_corrected_rate_is_right(leanings, seed):
+    """A signal may know the truth, the first judge's error, or nothing: what is drawn with it, each by its
+    recorded probability, tells the rate that the second judge would find in everything."""
+    random, rule = Random(seed), spec(rule="signals", share=0.3)
+    answers = []
+    for number in range(400):
+        judged = sum(random.random() < 0.3 for _ in range(4))
+        wrong = min(4, max(0, judged + random.choice((-1, 0, 0, 1))))
+        lean = leanings[0] * wrong / 4 + leanings[1] * (judged - wrong) + leanings[2] * random.random()
+        answers.append((f"{number}", wrong, judged, max(FLOOR, exp(lean))))
+    population = WeightedSums()
+    for _, _, judged, _ in answers:
+        population.add(judged, 4)
+    truth, found = sum(one[1] for one in answers) / 1600, []
+    for draw in range(60):
+        drawn = msgspec.structs.replace(rule, salt=f"{seed} {draw}")
+        labelled = [
+            Labelled(wrong=wrong, known=4, judged_wrong=judged, judged_known=4, probability=likely)
+            for key, wrong, judged, measured in answers
+            if position(drawn, key) < (likely := probability(drawn, measured))
+        ]
+        found.append(corrected_rate(population, labelled).interval.value)
+    spread = stdev(found) / sqrt(len(found))
+    assert fmean(found) == pytest.approx(truth, abs=4 * spread + 0.01)
 
 
 def test_judges_disagree():

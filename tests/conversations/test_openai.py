@@ -160,6 +160,22 @@ def test_an_answer_that_met_its_limit_says_so():
     assert read_exchange(REQUEST, cut).tags == {"finish_reason": "length"}
 
 
+@pytest.mark.parametrize(
+    ("told", "tags"),
+    [
+        (
+            {"content": [{"token": "A", "logprob": -0.5}, {"token": " dog", "logprob": -1.5}]},
+            {"logprob": "-1.0000"},
+        ),
+        *((odd, {}) for odd in (None, [], {}, {"content": None}, {"content": [1, {}, {"logprob": "x"}]})),
+        ({"content": [{"logprob": float("nan")}, {"logprob": float("-inf")}, {"logprob": 3}]}, {}),
+    ],
+)
+def test_how_likely_the_words_were_is_a_tag(told, tags):
+    choice = {"index": 0, "message": ANSWER, "finish_reason": "stop", "logprobs": told}
+    assert read_exchange(REQUEST, COMPLETION | {"choices": [choice]}).tags == tags
+
+
 def test_a_refusal_is_an_answer():
     refusal = {"role": "assistant", "content": None, "refusal": "I cannot."}
     choices = [{"index": 0, "message": refusal, "finish_reason": "stop"}]

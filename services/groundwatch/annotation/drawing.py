@@ -12,12 +12,13 @@ import contextlib
 import heapq
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from math import sqrt
+from math import exp, sqrt
 from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from groundwatch.events import LIVE, Decision, OutcomeKind, ResponseScored
+from groundwatch.conversations.conversation import LOGPROB
+from groundwatch.events import LIVE, Decision, LeftOutKind, OutcomeKind, ResponseScored
 from groundwatch.reviews.queues import Frame, Frames, Item, Items, QueueSpec, item_of
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.history import last_before
@@ -35,6 +36,9 @@ DISAGREED = 4.0
 
 UNKNOWN = 0.25
 """p(1 - p) of a claim that was not decided and has no probability."""
+
+SURE = 0.01
+"""p(1 - p) of a claim of which a judge is quite sure, as far as other signals go."""
 
 T = TypeVar("T")
 
@@ -74,11 +78,38 @@ def uncertainty(event: ResponseScored) -> float:
     return sqrt(total)
 
 
+def signals(event: ResponseScored) -> float:
+    """As `uncertainty`, with what else speaks for a closer look; none of it is ever a verdict or a score.
+
+    A claim counts once at the answer's beginning and up to twice at its end, where models invent more, and
+    never for nothing; without a probability the surest box of the detector stands for it. Words in a language
+    that was not read double the whole, and so, at most, does an unlikely wording: the tag `logprob`, the mean
+    log-probability of the answer's tokens.
+    """
+    total = 0.0
+    for at, claim in enumerate(event.claims):
+        p = claim.probability
+        if p is None:
+            p = max((box.score for box in claim.boxes), default=0.5)
+        total += max(p * (1 - p), SURE) * (1 + at / len(event.claims))
+    try:
+        wording = min(1.0, max(0.0, exp(float(event.tags.get(LOGPROB, "0")))))
+    except (ValueError, OverflowError):
+        wording = 1.0
+    unread = any(one.kind is LeftOutKind.LANGUAGE for one in event.left_out)
+    return sqrt(total) * (2 - wording) * (1 + unread)
+
+
+def doubt(spec: QueueSpec, event: ResponseScored) -> float:
+    """What an answer of a queue is drawn in proportion to."""
+    return signals(event) if spec.rule == "signals" else uncertainty(event)
+
+
 def measure(spec: QueueSpec, event: ResponseScored, disagreed: bool = False) -> float:
     """How many times as likely as others the answer is to be drawn."""
     match spec.rule:
-        case "uncertain" if spec.mean_uncertainty > 0:
-            return max(FLOOR, uncertainty(event) / spec.mean_uncertainty)
+        case "uncertain" | "signals" if spec.mean_uncertainty > 0:
+            return max(FLOOR, doubt(spec, event) / spec.mean_uncertainty)
         case "disagreement" if disagreed:
             return DISAGREED
     return 1.0
@@ -390,7 +421,7 @@ async def mean_uncertainty(
             async for events in reading:
                 for event in events:
                     if matches(anytime, event, version_of(event.tags)):
-                        total, number = total + uncertainty(event), number + 1
+                        total, number = total + doubt(spec, event), number + 1
     return total / number if number else None
 
 

@@ -128,11 +128,11 @@ class AnnotationService:
             await asyncio.sleep(ROUND_SECONDS)
 
     async def _measured(self, specs: Sequence[QueueSpec], *, waiting: bool = True) -> list[QueueSpec]:
-        """Queues that draw uncertain answers, with what these are held against. One of which nothing is
+        """Queues that draw doubtful answers, with what these are held against. One of which nothing is
         recorded yet is left out where it may wait."""
         found = []
         for spec in specs:
-            if spec.rule == "uncertain" and not spec.mean_uncertainty:
+            if spec.rule in ("uncertain", "signals") and not spec.mean_uncertainty:
                 mean = await mean_uncertainty(self._bus, spec, self._metrics.version_of)
                 if mean is None and waiting:
                     continue

@@ -422,6 +422,20 @@ def finish_tag(reason: object) -> dict[str, str]:
     return {"finish_reason": ended} if ended and ended.lower() not in NAMES.ended.usual else {}
 
 
+LOGPROB = "logprob"
+"""The tag with the mean log-probability of an answer's tokens."""
+
+
+def logprob_tag(told: object) -> dict[str, str]:
+    """The tag of how likely the model found its own words, from `logprobs` as OpenAI's chat has them."""
+    content = told.get("content") if isinstance(told, dict) else None
+    each = (
+        [one.get("logprob") for one in content if isinstance(one, dict)] if isinstance(content, list) else []
+    )
+    found = [float(one) for one in each if isinstance(one, int | float) and -_LARGEST < one <= 0]
+    return {LOGPROB: f"{sum(found) / len(found):.4f}"} if found else {}
+
+
 def hex_id(value: object) -> str:
     """The id of a trace or span; empty where it is none, or zero, which means that there is none."""
     text = text_of(value)

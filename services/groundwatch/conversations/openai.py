@@ -17,6 +17,7 @@ from groundwatch.conversations.conversation import (
     finish_tag,
     first_text,
     json_of,
+    logprob_tag,
     number_of,
     stable_id,
     text_of,
@@ -292,8 +293,9 @@ def _error(response: dict[str, Any]) -> str:
 
 
 def response_tags(response: dict[str, Any]) -> dict[str, str]:
-    """How it ended, unless as it should."""
+    """How it ended, unless as it should, and how likely its words were, where that is told."""
     choices = response.get("choices")
     first = choices[0] if isinstance(choices, list) and choices else None
-    reason = first.get("finish_reason") if isinstance(first, dict) else ""
-    return finish_tag(reason or response.get("stop_reason") or response.get("status"))
+    first = first if isinstance(first, dict) else {}
+    ended = first.get("finish_reason") or response.get("stop_reason") or response.get("status")
+    return finish_tag(ended) | logprob_tag(first.get("logprobs"))

@@ -404,7 +404,7 @@ def _token(text: str) -> str:
     return text
 
 
-Rule = Literal["random", "uncertain", "disagreement", "alarm", "all"]
+Rule = Literal["random", "uncertain", "signals", "disagreement", "alarm", "all"]
 
 MOST_QUEUES, MOST_OF_TENANT = 200, 50
 DEFINITION = "definition."

@@ -103,12 +103,13 @@ class SecondOpinionSettings(Section):
     """A judge that gives its opinion on a `share` of what the first judges judge; empty `judge`: none does.
 
     `judge` is the name of one of `[judges]` or a verification engine. With the rule `uncertain` answers are
-    likelier of which the first judge is unsure. Empty `protocols` are those of the gateway that it can judge.
-    It is asked about `per_hour` answers at most, and `concurrency` at once; 0: as many as it takes.
+    likelier of which the first judge is unsure, with `signals` others too that call for a look. Empty
+    `protocols` are those of the gateway that it can judge. It is asked about `per_hour` answers at most, and
+    `concurrency` at once; 0: as many as it takes.
     """
 
     judge: str = ""
-    rule: Literal["uncertain", "random"] = "uncertain"
+    rule: Literal["uncertain", "signals", "random"] = "uncertain"
     share: Annotated[float, Field(gt=0, le=1)] = 0.02
     protocols: tuple[Protocol, ...] = ()
     per_hour: AtLeastOne = 100
