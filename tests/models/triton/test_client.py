@@ -194,7 +194,7 @@ async def test_whether_a_verifier_asks_whole_prompts_is_a_metric(triton, models)
     await models.verify(picture(1), STATEMENTS)
     assert "/whole" not in models.label("verifier")
     text = (await asyncio.to_thread(httpx.get, triton.server.metrics_url)).text
-    assert 'groundwatch_verifier_whole_prompts{model="verifier"} 0' in text
+    assert 'verifier_whole_prompts{model="verifier"} 0' in text
 
 
 async def test_a_model_that_is_not_served(models):

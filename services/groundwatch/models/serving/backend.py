@@ -126,7 +126,7 @@ class VerifierModel(ServedModel):
         super().initialize(arguments)
         # Both are kept: what is collected is gone from Triton's metrics.
         self._family = self._triton.MetricFamily(
-            name="groundwatch_verifier_whole_prompts",
+            name="verifier_whole_prompts",
             description="1 where each statement is asked in a prompt of its own, which costs a multiple",
             kind=self._triton.MetricFamily.GAUGE,
         )
