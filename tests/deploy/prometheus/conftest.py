@@ -125,7 +125,13 @@ def promtool(tmp_path: Path) -> Check:
         file = tmp_path / "case.yaml"
         # JSON is YAML.
         file.write_text(json.dumps(case.document(rules, expected=expected)))
-        return subprocess.run([program, "test", "rules", str(file)], capture_output=True, text=True)
+        return subprocess.run(
+            [program, "test", "rules", str(file)],
+            capture_output=True,
+            text=True,
+            # It lives for a second: looking for garbage less often takes a fifth of its time away.
+            env=os.environ | {"GOGC": "400"},
+        )
 
     return check
 
