@@ -201,6 +201,8 @@ class Parts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     marks: dict[str, str]
     wrappers: tuple[str, ...]
     texts: tuple[str, ...]
+    holding: frozenset[str]
+    saying: frozenset[str]
 
 
 class Placeholder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -16,7 +16,7 @@ from groundwatch.conversations.conversation import (
     text_of,
 )
 from groundwatch.conversations.messages import read_messages, with_side
-from groundwatch.conversations.openai import decoded, read_exchange, response_tags
+from groundwatch.conversations.openai import decoded, of_stream, read_exchange, response_tags
 from groundwatch.conversations.spans import complete
 
 _NAMES = NAMES.litellm
@@ -47,7 +47,7 @@ def read_call(record: Any) -> Conversation | Unreadable | None:
         if isinstance(whole := decoded(response), dict):
             return _read_passed(record, whole, name, call_id)
     inputs = read_messages(record.get("messages"), "user", plain=True)
-    outputs = read_messages(record.get("response"), "assistant", plain=True)
+    outputs = read_messages(of_stream(record.get("response")), "assistant", plain=True)
     if refusal := inputs.refusal("input") or outputs.refusal("output"):
         return Unreadable("unreadable", f"the call: {refusal}", name[:256], _model(record))
     conversation = Conversation(

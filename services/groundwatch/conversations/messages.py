@@ -169,6 +169,9 @@ def is_part(item: object) -> bool:
     if not isinstance(item, dict) or "role" in item:
         return False
     kind, held = _kind(item)
+    if held is not item and any(text_of(item.get(key)) for key in _PARTS.texts):
+        # What stands beside a text is a message with that.
+        return False
     return kind in _PARTS.image or (kind in _PARTS.text and held is item)
 
 
@@ -361,25 +364,8 @@ image in a part that nobody knows."""
 _HEAD = 200
 _ENDED = frozenset(("finish_reason", "finishReason", "generation_info"))
 _MESSAGE = frozenset(("role", "parts", "content", "tool_calls"))
-_HOLDING = frozenset(("messages", "choices", "contents", "candidates", "generations", "parts", "tool_calls"))
-"""Keys under which a list or an object is said by nobody but an API."""
-
+_HOLDING, _SAYING = _PARTS.holding, _PARTS.saying
 _TELLING = _HOLDING | {"message", "response", "inputs", "outputs", "prompts", "kwargs"}
-_SAYING = frozenset(
-    (
-        "role",
-        "type",
-        "input",
-        "output",
-        "response",
-        "generated_text",
-        "text_output",
-        "generation_token_count",
-        "completion",
-        "combined_chunk_content",
-        "reasoning_content",
-    )
-)
 _ASKING = _SAYING.union(_PARTS.texts)
 """Keys that tell of messages or a text in an answer, and in a question, which is JSON itself more rarely."""
 _CUT = re.compile(r'\s*(\[\s*)?\{\s*"')

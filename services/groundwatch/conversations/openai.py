@@ -105,6 +105,22 @@ def assembled(chunks: Iterable[Any]) -> dict[str, Any]:
     return responses.whole() if responses.begun else chat.whole()
 
 
+def of_stream(value: Any) -> Any:
+    """What the pieces of a stream make, where a log has them in the answer's place; else the value itself."""
+    is_text = isinstance(value, str)
+    if is_text and value.startswith(("data:", "event:")):
+        pieces: Any = _events(value.encode("utf-8", "replace"))
+    else:
+        pieces = json_of(value) if is_text and value.startswith("[") else value
+    first = next(iter(pieces), None) if isinstance(pieces, list) else None
+    if not isinstance(first, dict):
+        return value
+    choices, kind = first.get("choices"), text_of(first.get("type"))
+    told = isinstance(choices, list) and any(isinstance(one, dict) and "delta" in one for one in choices)
+    told = told or "candidates" in first or kind.startswith(("response.", *_OF_A_MESSAGE))
+    return assembled(pieces) if told else value
+
+
 class _Chat:
     """A chat completion, or a completion of text, of which some chunks are there."""
 

@@ -35,6 +35,7 @@ from groundwatch.conversations.messages import (
     read_messages,
     with_side,
 )
+from groundwatch.conversations.openai import of_stream
 
 _DIALECTS = tuple(NAMES.dialect.values())
 _PREFIXES = tuple(f"{prefix}." for one in _DIALECTS for prefix in (one.flat_input, one.flat_output) if prefix)
@@ -120,6 +121,8 @@ def _said(
         if calls and isinstance(calls, list):
             return Read((Message(role=role, calls_tool=True),))
     value = _first(attributes, keys)
+    if side == "output":
+        value = of_stream(value)
     read = Read() if value is None else read_messages(value, role, plain=dialect.plain)
     return read if read.messages or prefix not in flat else read_messages(flat[prefix], role)
 
