@@ -318,7 +318,7 @@ class Overview:
         return digest(*map(str, parts))[:16]
 
     async def _rows(self, reports: list[dict[str, object]], within: str) -> list[ModelRow]:
-        corrected = RateTable(() if within else await self._core.live.corrected())
+        corrected, raised = RateTable(() if within else await self._core.live.corrected()), self._raised
         versions: dict[tuple[str, str, str], list[VersionReport]] = {}
         for version in await self._core.live.versions(within):
             versions.setdefault((version.model, version.protocol, version.fingerprint), []).append(version)
@@ -342,7 +342,7 @@ class Overview:
                     trend=trend,
                     alarms=[
                         one
-                        for one in self._raised
+                        for one in raised
                         if (one.alarm.model, one.alarm.protocol, one.alarm.fingerprint) == key
                     ],
                     versions=of_model,
