@@ -13,7 +13,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist loadgroup --no-l
 # Else each of the many processes that tests start would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install demo pictures test test-all lint reader clean
+.PHONY: install demo pictures test test-all test-cluster lint reader clean
 
 install: $(VENV)/installed
 
@@ -37,6 +37,10 @@ test: install lint
 
 test-all: install lint
 	$(PYTEST)
+
+# In a cluster of kind's, which needs Docker, kubectl and helm; elsewhere it is skipped, and says why.
+test-cluster: install
+	DEPLOY_TESTS=1 $(BIN)/python -m pytest tests/deploy/test_cluster.py
 
 lint: install
 	$(BIN)/ruff check .
