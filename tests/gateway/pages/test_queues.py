@@ -45,6 +45,9 @@ async def test_a_queue_is_made_and_closed_without_a_script(browser, reviewing):
         assert await page.get_by_role("button", name="Close the queue").is_hidden()
         await page.get_by_text("Close …").click()
         await expect(page.get_by_text("nobody gets another item")).to_be_visible()
+        await page.set_viewport_size({"width": 390, "height": 900})
+        asked = await page.locator(".question-first form").bounding_box()
+        assert asked and asked["x"] >= 0 and asked["x"] + asked["width"] <= 390
         await page.get_by_role("button", name="Close the queue").click()
         await expect(page.get_by_text("closed", exact=True)).to_be_visible()
         assert (await reviewing.queues.find("doubtful")).closed
