@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
-from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from groundwatch.errors import UsageError
@@ -24,10 +24,17 @@ REGULARISATION = 0.05
 def fit(model: ReaderModel, answers: Sequence[AnnotatedAnswer]) -> None:
     """Sets the head in place."""
     states, labels, _ = rows(model, answers)
-    regression = LogisticRegression(C=REGULARISATION, max_iter=3000).fit(states.numpy(), labels)
+    regression = _regression().fit(states.numpy(), labels)
     with torch.no_grad():
         model.describes.weight.copy_(torch.from_numpy(regression.coef_))
         model.describes.bias.copy_(torch.from_numpy(regression.intercept_))
+
+
+def _regression() -> Any:
+    # Here, since scikit-learn takes seconds to load.
+    from sklearn.linear_model import LogisticRegression
+
+    return LogisticRegression(C=REGULARISATION, max_iter=3000)
 
 
 def cross_validate(model: ReaderModel, answers: Sequence[AnnotatedAnswer], count: int = 10) -> float:
@@ -39,7 +46,7 @@ def cross_validate(model: ReaderModel, answers: Sequence[AnnotatedAnswer], count
             [at for at, answer in enumerate(of) if answer in chosen]
             for chosen in (set(training), set(held_out))
         )
-        regression = LogisticRegression(C=REGULARISATION, max_iter=3000)
+        regression = _regression()
         regression.fit(states[inside].numpy(), [labels[at] for at in inside])
         right += sum(regression.predict(states[outside].numpy()) == [labels[at] for at in outside])
     return right / len(labels)

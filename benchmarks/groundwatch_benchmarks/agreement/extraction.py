@@ -266,7 +266,7 @@ class Matcher:
             if fact.category == "entity" or (is_existence(fact.text) and fact.polarity == "-")
             for text in fact.texts
         )
-        self._things = {one.about[0] for one in said if one.form == "exists"} - NO_THINGS
+        self._things = {one.about[0] for one in said if one.form == "exists"} - no_things()
 
     def pairs(self, texts: Sequence[str], facts: Sequence[GoldFact]) -> dict[int, int]:
         """Indices of texts with those of their facts, of the greatest total; required facts come first."""
@@ -597,4 +597,7 @@ def is_existence(text: str) -> bool:
     return text.lower().startswith("there ")
 
 
-NO_THINGS = frozenset(map(stem, _LISTS.no_things.split())) | {"2", "3"}
+@lru_cache(maxsize=1)
+def no_things() -> frozenset[str]:
+    """Stems that name no thing. Found when asked for: who stems loads nltk, which takes seconds."""
+    return frozenset(map(stem, _LISTS.no_things.split())) | {"2", "3"}
