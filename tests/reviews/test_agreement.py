@@ -42,6 +42,22 @@ def test_precision_and_recall_are_of_what_does_not_hold() -> None:
     assert whole.fingerprint == opinion.fingerprint
 
 
+def test_where_judges_lean_is_told_by_place_and_family_and_weighs_what_was_drawn() -> None:
+    # Of three facts the judge refutes the last one wrongly, in an answer that stands for nine others.
+    lean, right = outcome("a", (0.9, 0.9, 0.1)), outcome("b", (0.9, 0.9, 0.1))
+    opinions = [
+        msgspec.structs.replace(truth_about(lean, [False] * 3), probability=0.1, model="Qwen/Qwen3-VL-8B"),
+        msgspec.structs.replace(truth_about(right, [False, False, True]), probability=1.0, model="qwen2"),
+        msgspec.structs.replace(truth_about(right, [True] * 3), probability=0.0, reviewer="own accord"),
+    ]
+    found = {one.part: one for one in agreement_of(opinions, known(lean, right)).bias}
+    assert list(found) == ["family qwen", "first third", "last third", "second third"]
+    assert found["last third"].bias.value == pytest.approx(10 / 11) and found["last third"].facts == 2
+    assert found["first third"].bias.value == 0.0
+    assert found["family qwen"].bias.value == pytest.approx(10 / 33) and found["family qwen"].by == "people"
+    assert found["family qwen"].bias.low <= 10 / 33 <= found["family qwen"].bias.high
+
+
 def test_kappa_is_that_of_scikit_learn() -> None:
     metrics = pytest.importorskip("sklearn.metrics")
     found = cohen_kappa([(3, 1, 0, 4), (0, 2, 1, 6), (1, 0, 0, 9)])

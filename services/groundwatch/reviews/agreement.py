@@ -1,6 +1,8 @@
 """How far first judges agree with people, and people with each other, fact by fact, as opinions come in."""
 
 import asyncio
+import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -17,7 +19,7 @@ from groundwatch.runtime.stores.buckets import Bucket
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.statistics.agreement import Table, cohen_kappa, fleiss_kappa, krippendorff_alpha
 from groundwatch.statistics.alarm import ALL
-from groundwatch.statistics.intervals import Interval, RatioSums, cluster_rate
+from groundwatch.statistics.intervals import Interval, RatioSums, cluster_rate, student
 from groundwatch.topology import OUTCOMES, QUEUES_BUCKET, subject_of
 
 LATEST = 200
@@ -169,6 +171,24 @@ class ReviewerAgreement(msgspec.Struct, frozen=True, kw_only=True):
     alpha: Interval | None
 
 
+class JudgeBias(msgspec.Struct, frozen=True, kw_only=True):
+    """How much more of the facts in a `part` the first judges refute than second opinions do, as a share.
+
+    A part is a third of the answer's facts, in their order, or a family of models under test. Opinions are
+    those that a rule drew, weighted so that they stand for all answers; `by` people or a model.
+    """
+
+    protocol: str
+    fingerprint: str
+    by: str
+    part: str
+    answers: int
+    facts: int
+    bias: Interval
+
+
+THIRDS = ("first third", "second third", "last third")
+
 MARK = "mark"
 MARKS = range(1, 6)
 
@@ -178,6 +198,7 @@ class Agreement(msgspec.Struct, frozen=True, kw_only=True):
     judges: tuple[JudgeAgreement, ...] = ()
     reviewers: tuple[ReviewerAgreement, ...] = ()
     drift: tuple[JudgeDrift, ...] = ()
+    bias: tuple[JudgeBias, ...] = ()
 
 
 async def read_agreement(bus: Bus) -> Agreement:
@@ -198,14 +219,10 @@ class AgreementReader:
         self._known: dict[tuple[str, str, str], Verdicts] = {}
 
     async def compute(self, at: float) -> Agreement:
-        """Over all opinions of people that are kept but objections; `unreadable` ones are skipped. Raises
-        `Unavailable`."""
+        """Over all opinions that are kept but objections, those of models for the bias alone; `unreadable`
+        ones are skipped. Raises `Unavailable`."""
         reading = Opinions(self._bus)
-        opinions = [
-            one
-            for one in await reading.latest()
-            if one.judge is None and not one.objection and (one.facts or one.mark)
-        ]
+        opinions = [one for one in await reading.latest() if not one.objection and (one.facts or one.mark)]
         self.unreadable = reading.unreadable
         for opinion in opinions:
             if _place(opinion) not in self._known and len(self._known) < REMEMBERED:
@@ -233,6 +250,8 @@ def agreement_of(
 ) -> Agreement:
     """By protocol and category, and of first judges by their set; drift in the queues of `specs`. Facts that
     a reviewer added, removed or wrote anew have no verdict to be held against."""
+    bias = biases_of(opinions, verdicts)
+    opinions = [one for one in opinions if one.judge is None]
     judged: dict[tuple[str, str, str], dict[str, Pairs]] = defaultdict(dict)
     labels: dict[tuple[str, str], dict[tuple[str, int], Counter[bool]]] = defaultdict(dict)
     for opinion in opinions:
@@ -270,7 +289,60 @@ def agreement_of(
             *among,
         ),
         drift=drifts_of(specs, opinions, pairs_of),
+        bias=bias,
     )
+
+
+def biases_of(
+    opinions: Iterable[OpinionGiven], verdicts: Mapping[tuple[str, str, str], Verdicts]
+) -> tuple[JudgeBias, ...]:
+    """By protocol, set of judges, who gave the opinion, and part; none of a part of one answer alone."""
+    groups: dict[tuple[str, str, str, str], dict[str, list[float]]] = defaultdict(dict)
+    facts = Counter[tuple[str, str, str, str]]()
+    for one in opinions:
+        claims = verdicts.get(_place(one), ()) if one.probability > 0 else ()
+        by, weight = "people" if one.judge is None else "model", one.weight / (one.probability or 1.0)
+        for fact in one.facts:
+            if fact.claim is None or fact.claim >= len(claims) or fact.removed:
+                continue
+            judged, text = claims[fact.claim]
+            if text != hash(fact.text) or Decision.UNDECIDED in (judged, fact.decision):
+                continue
+            more = (judged is Decision.REFUTED) - (fact.decision is Decision.REFUTED)
+            for part in (THIRDS[3 * fact.claim // len(claims)], f"family {family(one.model)}"):
+                group = (one.protocol, one.fingerprint, by, part)
+                sums = groups[group].setdefault(one.key, [0.0, 0.0])
+                sums[0] += weight * more
+                sums[1] += weight
+                facts[group] += 1
+    return tuple(
+        JudgeBias(
+            protocol=group[0],
+            fingerprint=group[1],
+            by=group[2],
+            part=group[3],
+            answers=len(answers),
+            facts=facts[group],
+            bias=_ratio([*answers.values()]),
+        )
+        for group, answers in sorted(groups.items())
+        if len(answers) > 1
+    )
+
+
+def family(model: str) -> str:
+    """The first word of a model's name: `qwen` of Qwen/Qwen3-VL-8B."""
+    found = re.search(r"[^\W\d_]+", model.rpartition("/")[2])
+    return found[0].lower() if found else "other"
+
+
+def _ratio(sums: Sequence[Sequence[float]]) -> Interval:
+    """Σ x / Σ y of at least two answers with its 95 % interval, linearised; it may be below 0."""
+    n, whole = len(sums), sum(y for _, y in sums)
+    value = sum(x for x, _ in sums) / whole
+    variance = n / (n - 1) * sum((x - value * y) ** 2 for x, y in sums) / whole**2
+    reach = student(n - 1) * math.sqrt(variance)
+    return Interval(value, max(-1.0, value - reach), min(1.0, value + reach), n)
 
 
 def _judges(protocol: str, fingerprint: str, category: str, answers: Mapping[str, Pairs]) -> JudgeAgreement:

@@ -450,6 +450,7 @@ class ReviewRoutes:
             judges=tuple(one for one in found.judges if one.protocol == spec.protocol),
             reviewers=tuple(one for one in found.reviewers if one.protocol == spec.protocol),
             drift=tuple(one for one in found.drift if one.queue == spec.name),
+            bias=tuple(one for one in found.bias if one.protocol == spec.protocol),
         )
 
 
