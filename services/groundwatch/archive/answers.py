@@ -152,8 +152,7 @@ class WordSearch:
             self._words[query.words] = words
             while len(self._words) > 1 and self._remembered() > KEPT_PLACES:
                 self._words.popitem(last=False)
-        files = [(number, file) for number, file in among.items() if _covers(query, file)]
-        files.sort(key=lambda one: (one[1].day, one[0]), reverse=True)
+        files = sorted(among.items(), key=lambda one: (one[1].day, one[0]), reverse=True)
         deadline = time.monotonic() + WORDS_SECONDS
         with words.news:
             words.asked = time.monotonic()
@@ -219,13 +218,6 @@ def _has(rows: pa.Table, word: str) -> pa.Array:
         inside = pc.is_in(pa.array(range(len(rows)), pa.int64()), at.cast(pa.int64()))
         mask = inside if mask is None else pc.or_(mask, inside)
     return mask
-
-
-def _covers(query: AnswerQuery, file: File) -> bool:
-    """Whether a file may have something of the time that is asked for; a file of no moment has any."""
-    since = moment_of(query.since).date() - timedelta(days=1) if query.since is not None else file.day
-    until = moment_of(query.until).date() if query.until is not None else file.day
-    return since <= file.day <= until
 
 
 def _end(file: File) -> float:
@@ -409,9 +401,9 @@ class AnswerIndex:
                         [tenant, name],
                     )
 
-    def search(self, query: AnswerQuery, after: Rank | None, most: int) -> Found:
-        with self._matching(query, after) as (duck, where, values, cuts):
-            order = ", ".join(f"{column} DESC" for column in RANKS[query.order])
+    def search(self, query: AnswerQuery, after: Rank | None, most: int, back: bool = False) -> Found:
+        with self._matching(query, after, back) as (duck, where, values, cuts):
+            order = ", ".join(f"{column} {'ASC' if back else 'DESC'}" for column in RANKS[query.order])
             # Columns that are only listed are read of these rows alone.
             wanted = f"SELECT rowid FROM small.answers {where} ORDER BY {order} LIMIT {most}"
             rows = duck.execute(
@@ -448,11 +440,11 @@ class AnswerIndex:
 
     @contextmanager
     def _matching(
-        self, query: AnswerQuery, after: Rank | None = None
+        self, query: AnswerQuery, after: Rank | None = None, back: bool = False
     ) -> Iterator[tuple[duckdb.DuckDBPyConnection, str, list[Any], list[float]]]:
         """A transaction, the condition for what is asked with its parameters, and before when there may be
         more."""
-        conditions, values = query.conditions(after)
+        conditions, values = query.conditions(after, back)
         if query.category or query.verdict:
             condition, more = self._with_pairs(query)
             conditions.append(condition)
@@ -469,7 +461,14 @@ class AnswerIndex:
             duck.execute("FROM small.answers LIMIT 0")
             if query.words:
                 # What is in a file now was in one of these when the transaction began.
-                places, words_to = self._words.find(query, files | self._files)
+                files |= self._files
+                within, times = AnswerQuery(since=query.since, until=query.until).conditions()
+                if within:
+                    # A file's day need not be that of what is in it.
+                    sql = f"SELECT DISTINCT file FROM small.answers WHERE {' AND '.join(within)}"
+                    there = {number for (number,) in duck.execute(sql, times).fetchall()}
+                    files = {number: file for number, file in files.items() if number in there}
+                places, words_to = self._words.find(query, files)
                 if words_to is not None:
                     cuts.append(words_to)
                 duck.register("places", places)

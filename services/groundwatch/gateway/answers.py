@@ -88,7 +88,9 @@ class Index(Protocol):
         """Let go of what streams have brought of the responses, by key and tenant, of which that holds."""
         ...
 
-    def search(self, query: AnswerQuery, after: Rank | None, most: int) -> Found: ...
+    def search(self, query: AnswerQuery, after: Rank | None, most: int, back: bool = False) -> Found:
+        """In order; when one goes `back`, from the rank to what stands before it."""
+        ...
 
     def count(self, query: AnswerQuery) -> Facets: ...
 
@@ -123,13 +125,15 @@ T = TypeVar("T")
 
 
 class AnswerPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Hits in order. `cursor` leads to what is behind them, empty where there is nothing.
+    """Hits in order. `cursor` leads to what is behind them, `before` to what is before them; each is empty
+    where there is nothing.
 
     `searched_to` as in `Found`; `reading` says that what is archived is still being taken in.
     """
 
     hits: list[Hit]
     cursor: str = ""
+    before: str = ""
     searched_to: float | None = None
     reading: bool = False
 
@@ -178,16 +182,26 @@ class AnswerSearch:
         """Whether what is archived can be found."""
         return self.index is None or self.index.complete
 
-    async def search(self, query: AnswerQuery, after: Rank | None = None, most: int = MOST) -> AnswerPage:
-        """Raises `TooSlow` for what takes too long, `TransientError` when it cannot be answered now."""
+    async def search(
+        self, query: AnswerQuery, after: Rank | None = None, most: int = MOST, back: bool = False
+    ) -> AnswerPage:
+        """What is behind a rank, or `back` before it.
+
+        Raises `TooSlow` for what takes too long, `TransientError` when it cannot be answered now.
+        """
         if (index := self.index) is None:
             raise TransientError(str(MissingExtraError("what finds answers (duckdb, pyarrow)", "archive")))
-        found = await self._work(lambda: self._search(index, query, after, most + 1))
+        found = await self._work(lambda: self._search(index, query, after, most + 1, back))
         hits = found.hits[:most]
         more = len(found.hits) > most
+        if back:
+            hits.reverse()
+        ends = [write_cursor(query.order, one.rank(query.order)) for one in (*hits[:1], *hits[-1:])]
+        first, last = ends or ("", "")
         return AnswerPage(
             hits=hits,
-            cursor=write_cursor(query.order, hits[-1].rank(query.order)) if more else "",
+            cursor=last if more or back else "",
+            before=first if (more if back else after is not None) else "",
             searched_to=None if more and query.order == "newest" else found.searched_to,
             reading=not self.complete,
         )
@@ -220,12 +234,12 @@ class AnswerSearch:
         finally:
             self._waiting -= 1
 
-    def _search(self, index: Index, query: AnswerQuery, after: Rank | None, most: int) -> Found:
+    def _search(self, index: Index, query: AnswerQuery, after: Rank | None, most: int, back: bool) -> Found:
         """Without what was erased: in its place comes what is behind."""
         hits: list[Hit] = []
         size = most
         while True:
-            found = index.search(query, after, size)
+            found = index.search(query, after, size, back)
             hits += [hit for hit in found.hits if not self.is_erased(hit.key, hit.tenant)]
             if len(hits) >= most or len(found.hits) < size:
                 return Found(hits[:most], found.searched_to)

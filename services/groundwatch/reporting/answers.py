@@ -82,8 +82,9 @@ class AnswerQuery(msgspec.Struct, frozen=True, kw_only=True):
     until: float | None = None
     order: Order = "newest"
 
-    def conditions(self, after: Rank | None = None) -> tuple[list[str], list[Any]]:
-        """Of names, tag and time, in SQL, with their parameters; behind a rank where it is given."""
+    def conditions(self, after: Rank | None = None, back: bool = False) -> tuple[list[str], list[Any]]:
+        """Of names, tag and time, in SQL, with their parameters; behind a rank where it is given, or before
+        it when one goes `back`."""
         found: list[str] = []
         values: list[Any] = []
 
@@ -105,16 +106,16 @@ class AnswerQuery(msgspec.Struct, frozen=True, kw_only=True):
         if self.until is not None:
             want("moment < ?", round(self.until * 1e6))
         if after is not None:
-            condition, behind_it = _behind(RANKS[self.order], after)
+            condition, behind_it = _behind(RANKS[self.order], after, ">" if back else "<")
             want(condition, *behind_it)
         return found, values
 
 
-def _behind(columns: Sequence[str], rank: Rank) -> tuple[str, list[Any]]:
-    """Lower than this rank, column by column."""
-    condition, values = f"{columns[-1]} < ?", [rank[-1]]
+def _behind(columns: Sequence[str], rank: Rank, sign: str) -> tuple[str, list[Any]]:
+    """Lower than this rank, or higher, column by column."""
+    condition, values = f"{columns[-1]} {sign} ?", [rank[-1]]
     for column, value in zip(columns[-2::-1], rank[-2::-1], strict=True):
-        condition = f"({column} < ? OR ({column} = ? AND {condition}))"
+        condition = f"({column} {sign} ? OR ({column} = ? AND {condition}))"
         values = [value, value, *values]
     return condition, values
 

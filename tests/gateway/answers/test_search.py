@@ -42,13 +42,19 @@ async def until(check):
             await asyncio.sleep(0.05)
 
 
-async def all_pages(search, query, most):
+async def all_pages(search, query, most, back=False):
     hits, cursor = [], None
     while True:
         page = await search.search(query, cursor, most)
         if page.searched_to is not None:
             await asyncio.sleep(0.02)
             continue
+        if back and cursor is not None:
+            # And back again to where one came from.
+            assert page.before
+            there = await search.search(query, read_cursor(page.before, query.order), most, back=True)
+            assert there.hits == hits[-most:]
+            assert (there.before == "") is (len(hits) == most)
         hits += page.hits
         if not page.cursor:
             return hits
@@ -207,7 +213,7 @@ async def test_a_list_goes_on_behind_what_was_erased(order, tmp_path):
             gone = {hit.key for hit in (whole[3], *whole[10:20])}
             await until(lambda: erased.number == len(gone))
             left = [hit.place for hit in whole if hit.key not in gone]
-            assert [hit.place for hit in await all_pages(search, query, 10)] == left
+            assert [hit.place for hit in await all_pages(search, query, 10, back=True)] == left
             page = await search.search(query, None, 10)
             assert (len(page.hits), page.cursor != "") == (10, True)
         finally:

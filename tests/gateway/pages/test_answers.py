@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import msgspec
 import pytest
+from markupsafe import Markup
 from playwright.async_api import Browser, expect
 from tests.support.answer_pages import ANSWER, Filler, fact, picture
 from tests.support.browser import open_browser
@@ -25,7 +26,7 @@ from groundwatch.events import (
     OutcomeKind,
     SubSentence,
 )
-from groundwatch.gateway.pages.answers import by_object, facts_of, unread_shares
+from groundwatch.gateway.pages.answers import by_object, facts_of, unread_shares, with_words
 from groundwatch.gateway.pages.markdown import as_markdown
 from groundwatch.gateway.pages.painting import marked, marked_sentence, said_in, stretches_of
 from groundwatch.keys import response_key
@@ -214,6 +215,36 @@ async def test_what_has_no_score_says_why(filled, bus):
     page = (await filled.http.get("/answers/kitchen")).text
     assert "erased" in page and ANSWER[:20] not in page
     assert "/answers/kitchen" not in (await filled.http.get("/answers")).text
+
+
+async def test_pages_of_a_search_lead_both_ways_and_a_link_keeps_its_times(browser, filled, publish):
+    for number in range(60):
+        await publish(f"many-{number}", model="many-7b", refuted=1)
+    async with asyncio.timeout(30):
+        while len((await filled.http.get("/v1/answers?model=many-7b")).json()["answers"]) < 50:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    async with open_page(browser, url(filled, "/answers?model=Many-7B&since=24h&q=DOG")) as page:
+        await expect(page.locator(".place")).to_have_text(re.compile("^1–25 of 60$"))
+        await expect(page.locator(".looked-for").first).to_have_text("dog")
+        first = await page.locator(".result .code").all_inner_texts()
+        await page.get_by_role("link", name="Next page").click()
+        await page.get_by_role("link", name="Next page").click()
+        await expect(page.locator(".place")).to_have_text("51–60 of 60")
+        await expect(page.get_by_role("link", name="Next page")).to_have_count(0)
+        await page.get_by_role("link", name="Previous page").click()
+        await expect(page.locator(".place")).to_have_text("26–50 of 60")
+        await page.get_by_role("link", name="Previous page").click()
+        await expect(page.locator(".place")).to_have_text("1–25 of 60")
+        assert await page.locator(".result .code").all_inner_texts() == first
+        await expect(page.get_by_role("link", name="Previous page")).to_have_count(0)
+        link = await page.get_by_role("link", name="Copy link").get_attribute("href")
+        assert re.search(r"since=20\d\d-\d\d-\d\dT", link)
+        assert await serious_faults(page) == []
+
+
+def test_words_that_are_looked_for_are_marked_in_texts_alone():
+    marked = with_words(Markup('<b title="a dog">A dog &amp; a &lt;Dog&gt;</b>'), ("dog", "<dog", "amp"))
+    assert marked.count('<b class="looked-for">') == 2 and 'title="a dog"' in marked and "&amp;" in marked
 
 
 async def test_what_has_no_score_is_found_by_its_reason_with_what_mends_it(browser, filled, publish):

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
+from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
@@ -46,7 +47,7 @@ from groundwatch.gateway.pages.painting import (
     stretches_of,
 )
 from groundwatch.gateway.pages.rendering import MOST as MOST_CHARACTERS
-from groundwatch.gateway.pages.rendering import Pages, address, answer_address, visible
+from groundwatch.gateway.pages.rendering import Pages, address, answer_address, isolated, visible
 from groundwatch.gateway.pages.review import may_see, reviewer_name
 from groundwatch.gateway.refusals import Refused, bounded
 from groundwatch.protocols.base import Stage
@@ -67,6 +68,7 @@ from groundwatch.reporting.reasons import explain
 from groundwatch.reviews.opinions import Opinions
 from groundwatch.reviews.queues import Item, Queues, QueueSpec, item_of
 from groundwatch.runtime.telemetry.logs import logger
+from groundwatch.times import moment_of
 
 
 def unread_shares(answer: str, left_out: Sequence[LeftOut]) -> dict[str, float]:
@@ -413,8 +415,10 @@ class AnswersRoutes:
         query, found, facets, wrong = AnswerQuery(), AnswerPage(hits=[]), None, None
         try:
             query = query_of(request, caller)
-            after = read_cursor(given.get("cursor", ""), query.order)
-            searching = self._core.answers.search(query, after, MOST if is_json(request) else LISTED)
+            before = given.get("before", "")
+            after = read_cursor(before or given.get("cursor", ""), query.order)
+            most = MOST if is_json(request) else LISTED
+            searching = self._core.answers.search(query, after, most, bool(before))
             if is_json(request):
                 found = await searching
             else:
@@ -447,6 +451,8 @@ class AnswersRoutes:
         told = {name: request.query_params.get(name, "").strip() for name in FILTERS}
         if caller.only is not None:
             told["tenant"] = ""
+        place = request.query_params.get("from", "")
+        times = {"since": query.since, "until": query.until}
         return self._pages.render(
             request,
             "answers.html",
@@ -460,7 +466,10 @@ class AnswersRoutes:
             own=dict(told, order="" if query.order == "newest" else query.order),
             order=query.order,
             problem=wrong.message if wrong is not None else "",
-            rows=[Row.of(hit, caller) for hit in found.hits],
+            rows=[Row.of(hit, caller, query.words) for hit in found.hits],
+            start=int(place) if found.before and place.isdecimal() and len(place) < 10 else 1,
+            fixed={name: f"{moment_of(at):%Y-%m-%dT%H:%M:%SZ}" for name, at in times.items() if at},
+            size=LISTED,
             cursor=request.query_params.get("cursor", ""),
             found=found,
             facets=facets,
@@ -485,24 +494,44 @@ def _plain(hit: Any, caller: Caller) -> dict[str, Any]:
     }
 
 
+_TAG = re.compile(r"(<[^>]*>)")
+
+
+def with_words(content: Markup, words: Sequence[str]) -> Markup:
+    """With the words marked that somebody looks for."""
+    if not words:
+        return content
+    wanted = re.compile(f"&#?\\w+;|({'|'.join(re.escape(escape(word)) for word in words)})", re.IGNORECASE)
+    pieces = [
+        piece if piece.startswith("<") else wanted.sub(_looked_for, piece) for piece in _TAG.split(content)
+    ]
+    return Markup("".join(pieces))
+
+
+def _looked_for(found: re.Match[str]) -> str:
+    return f'<b class="looked-for">{found[0]}</b>' if found[1] else found[0]
+
+
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """An answer in the list."""
 
     hit: Hit
     link: str
     sentence: object
+    facts: list[Markup]
     run: str
     tenant: str
 
     @classmethod
-    def of(cls, hit: Hit, caller: Caller) -> Row:
+    def of(cls, hit: Hit, caller: Caller, words: Sequence[str]) -> Row:
         facts = [fact.text for fact in hit.facts if fact.unit == hit.facts[0].unit]
         run = caller.in_words(hit.run)
         tenant = "" if caller.only else hit.tenant
         return cls(
             hit=hit,
             link=answer_address(hit.id, tenant, run, hit.protocol),
-            sentence=marked_sentence(hit.sentence, facts) if hit.sentence else "",
+            sentence=with_words(marked_sentence(hit.sentence, facts), words) if hit.sentence else "",
+            facts=[with_words(isolated(fact.text, 120), words) for fact in hit.facts],
             run="" if run == LIVE else run,
             tenant="" if tenant == DEFAULT_TENANT else tenant,
         )
