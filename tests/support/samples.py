@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from groundwatch.gateway.pages.overview import SAMPLE
+from groundwatch.gateway.pages.first_steps import SAMPLE
 
 _ROOT = Path(__file__).parents[2]
 
