@@ -78,6 +78,10 @@ class ModelRow:
     versions: list[VersionReport]
     beside: str
 
+    @property
+    def faults(self) -> list[list[Raised]]:
+        return faults(self.alarms)
+
     @cached_property
     def points(self) -> list[Point]:
         return self.trend.points()
