@@ -481,13 +481,13 @@ def _less(first: Interval | None, second: Interval | None) -> Interval | None:
 
 
 class RateTable:
-    """The corrected rates of whole queues, by what they are of. Of several about the same, people go before
-    models, then more opinions before fewer."""
+    """The corrected rates of whole queues, by what they are of, each of enough opinions. Of several about the
+    same, people go before models, then more opinions before fewer."""
 
     def __init__(self, rows: Iterable[CorrectedRow]) -> None:
         self._rows: dict[tuple[str, str, str, str, str], CorrectedRow] = {}
         for row in sorted(rows, key=lambda one: (one.by == "people", one.opinions)):
-            if row.whole and row.corrected is not None:
+            if row.whole and row.corrected is not None and row.opinions >= LEAST:
                 key = (row.model, row.protocol, row.fingerprint, row.version, row.category)
                 self._rows[key] = row
 

@@ -205,6 +205,8 @@ async def test_who_has_seen_it_stands_there_for_everybody(browser, gateway):
         await page.goto(address(gateway, "/alarms"))
         # One fault, in two categories, is one row.
         await expect(page.locator("tbody tr", has_text="osprey-13b")).to_have_count(1)
+        await page.goto(address(gateway, "/"))
+        await expect(page.locator(".alarm-line", has_text="osprey-13b")).to_contain_text("seen by Ann Lee")
 
 
 async def test_people_look_at_an_alarms_answers_by_one_click(browser, gateway):

@@ -234,10 +234,12 @@ async def test_corrected_rates_stand_beside_the_judged_ones(browser, gateway):
     other = partial(msgspec.structs.replace, row)
     by_model = other(by="model", opinions=900, corrected=Interval(0.9, 0.8, 1.0, 900))
     of_a_part = other(whole=False, opinions=500, corrected=Interval(0.1, 0.0, 0.2, 500))
-    assert await write_corrected(gateway.bus, CorrectedRates(at=1.0, rows=(by_model, row, of_a_part)))
+    # One opinion tells no rate.
+    of_one = other(model="heron-7b", opinions=1, corrected=Interval(0.0, 0.0, 0.994, 1))
+    assert await write_corrected(gateway.bus, CorrectedRates(at=1.0, rows=(by_model, row, of_a_part, of_one)))
 
     async def known() -> bool:
-        return len((await gateway.http.get("/v1/report")).json()["corrected"]) == 3
+        return len((await gateway.http.get("/v1/report")).json()["corrected"]) == 4
 
     await eventually(known)
     async with open_page(browser, address(gateway), java_script_enabled=False) as page:

@@ -10,7 +10,9 @@ import asyncio
 import contextlib
 import time
 from collections import deque
+from collections.abc import Iterable
 from functools import partial
+from itertools import chain
 
 import msgspec
 
@@ -54,6 +56,11 @@ class Acknowledgements:
         """The oldest first."""
         found = await self._bucket.get(key_of(alarm))
         return _decoded(found.data if found is not None else None)
+
+    async def of_fault(self, fault: Iterable[Raised]) -> list[Acknowledgement]:
+        """Of any of the alarms that one fault raised."""
+        found = await asyncio.gather(*(self.of(one.alarm) for one in fault))
+        return sorted(chain.from_iterable(found), key=lambda one: one.at)
 
     async def by_key(self) -> dict[str, list[Acknowledgement]]:
         """Those of all alarms, by `key_of`."""

@@ -243,8 +243,9 @@ class AlarmPages:
             "alarms.html",
             open=faults(one for one in live.raised if one.recovered_at is None),
             over=faults(one for one in live.raised if one.recovered_at is not None)[:LISTED],
-            notes=notes,
-            key_of=key_of,
+            seen_of=lambda fault: sorted(
+                (note for one in fault for note in notes.get(key_of(one.alarm), ())), key=lambda note: note.at
+            ),
             watched=watched["watched"],
             rule=live.rule,
             complete=watched["complete"],

@@ -1,5 +1,6 @@
 """The first page: every model side by side, the worst first; and each model on a page of its own."""
 
+import asyncio
 import contextlib
 import time
 from collections import Counter
@@ -18,7 +19,7 @@ from groundwatch.events import LIVE
 from groundwatch.gateway.auth import Need
 from groundwatch.gateway.core import GatewayCore
 from groundwatch.gateway.http.requests import Route, is_json, json
-from groundwatch.gateway.live.alarms import Acknowledgement, Acknowledgements, key_of
+from groundwatch.gateway.live.alarms import Acknowledgement, Acknowledgements
 from groundwatch.gateway.pages.first_steps import FEW as FEW_ANSWERS
 from groundwatch.gateway.pages.first_steps import first_steps
 from groundwatch.gateway.pages.rendering import Pages, address, scale_top
@@ -37,6 +38,8 @@ from groundwatch.statistics.sampling import weighted_rate
 
 SHOWN = 60
 """Models that are shown at first; alarmed ones always are."""
+
+ALARM_LINES = 4
 
 CATEGORIES = 8
 """Categories with a column of their own: those with the most facts."""
@@ -172,6 +175,7 @@ class Overview:
         ]
         rows = _sorted([row for row in named if row.answers], asked["sort"])
         shown = rows if asked["all"] else rows[:SHOWN] + [row for row in rows[SHOWN:] if row.alarms]
+        every_fault = faults(self._raised)
         since = live.position - RECENT
         if self._core.bus.partitions > 1:
             since = int(live.position - 1e6 * RECENT_SECONDS)
@@ -200,7 +204,8 @@ class Overview:
             heat=_heat,
             top=scale_top([one for row in shown for one in (row.rate, row.corrected)]),
             trend_top=scale_top([point.rate for row in shown for point in row.points]),
-            faults=[(fault[0], fault[1:]) for fault in faults(self._raised)],
+            faults=await self._with_notes(every_fault[:ALARM_LINES]),
+            total_faults=len(every_fault),
             any_corrected=any(row.corrected is not None for row in shown),
             problem=self._problem,
             steps=steps,
@@ -240,6 +245,7 @@ class Overview:
             state=state,
             row=row,
             rows=rows,
+            faults=await self._with_notes(row.faults),
             within=within,
             link=lambda other, range=within: model_address(other.report, range),
             range_start=int(row.first) or "",
@@ -265,10 +271,8 @@ class Overview:
         state, at = self._state(report, turn), turn % pages
         if request.query_params.get("seen") == state:
             return Response(status_code=204)
-        notes: dict[str, list[Acknowledgement]] = {}
         newest = None
         with contextlib.suppress(*FAULTS, GroundwatchError):
-            notes = await Acknowledgements(self._core.bus).by_key()
             found = await self._core.answers.search(AnswerQuery(verdict="refuted", run=LIVE), most=1)
             newest = next(iter(found.hits), None)
         judged = [row for row in await self._rows(report["models"], within) if row.answers]
@@ -282,11 +286,9 @@ class Overview:
             complete=report["complete"],
             problem=self._problem,
             total_faults=len(every),
-            faults=every[WALL_ALARMS * at :][:WALL_ALARMS],
+            faults=await self._with_notes(every[WALL_ALARMS * at :][:WALL_ALARMS]),
             at=at,
             pages=pages,
-            notes=notes,
-            key_of=key_of,
             protocol=protocol,
             rows=shown,
             total=len(rows),
@@ -305,6 +307,16 @@ class Overview:
             if (found := await self._core.answers.count(AnswerQuery(run=LIVE))) is not None:
                 return found.names["model"]
         return {}
+
+    async def _with_notes(
+        self, shown: list[list[Raised]]
+    ) -> list[tuple[list[Raised], list[Acknowledgement]]]:
+        """Each fault with who has seen it; nobody, where that cannot be read now."""
+        notes: list[list[Acknowledgement]] = [[] for _ in shown]
+        if shown and not self._problem:
+            with contextlib.suppress(*FAULTS, GroundwatchError):
+                notes = await asyncio.gather(*map(Acknowledgements(self._core.bus).of_fault, shown))
+        return list(zip(shown, notes, strict=True))
 
     @property
     def _raised(self) -> list[Raised]:
