@@ -55,16 +55,20 @@ async def test_an_item_is_reviewed_by_keys(browser, two):
     await ann.sees(ANSWER)
     await expect(ann.left).to_have_text("3 of 3 facts to decide · 3 sub-sentences to mark")
     await ann.is_at("A dog sits on a mat.")
-    await ann.press("1", "Enter")
+    # Enter right behind a digit is habit, and goes no further.
+    await ann.page.evaluate(
+        """() => ["1", "Enter"].forEach((key) => document.activeElement.dispatchEvent(
+             new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true })))"""
+    )
     await ann.is_at("There is a dog.")
-    await ann.press("1", "Enter")
+    await ann.press("1")
     await ann.is_at("The dog sits on a mat.")
-    await ann.press("2", "Enter")
+    await ann.press("2")
     await ann.is_at("It is red.")
     # Who decides a fact says that its sub-sentence describes.
-    await ann.press("ArrowDown", "3", "Enter")
+    await ann.press("ArrowDown", "3")
     await ann.is_at("It seems happy.")
-    await ann.press("2", "Enter")
+    await ann.press("2")
     await ann.is_at("The answer as a whole")
     await expect(ann.left).to_have_text("all decided")
     await ann.press("4", "Control+Enter")
@@ -111,7 +115,7 @@ async def test_not_complete_before_all_is_decided(browser, two):
 
 async def test_facts_are_added_edited_and_removed_by_keys(browser, two):
     ann = await reviewer_at(browser, two.address())
-    await ann.press("1", "Enter", "5")
+    await ann.press("1", "5")
     await ann.is_at("removed: There is a dog.")
     await ann.press("ArrowDown", "4")
     await ann.press("Control+a")
@@ -126,7 +130,7 @@ async def test_facts_are_added_edited_and_removed_by_keys(browser, two):
     await ann.write("oth")
     await ann.press("Shift+Tab", "Enter")
     await ann.is_at("The mat is square. other added")
-    await ann.press("1", "Enter", "2", "Enter", "2", "Control+Enter")
+    await ann.press("1", "2", "2", "Control+Enter")
     await ann.sees("A cat sits on a chair.")
     (opinion,) = await two.opinions()
     said = [(one.text, one.category, one.claim, one.decision.value, one.removed) for one in opinion.facts]
@@ -155,7 +159,7 @@ async def test_escape_leaves_a_text_and_help_opens_by_key(browser, two):
 
 async def test_back_and_forth_loses_nothing(browser, two):
     ann = await reviewer_at(browser, two.address())
-    await ann.press("1", "Enter", "2", "ArrowRight")
+    await ann.press("1", "2", "ArrowRight")
     await ann.sees("A cat sits on a chair.")
     await ann.press("ArrowLeft")
     await ann.sees(ANSWER)
@@ -169,7 +173,7 @@ async def test_back_and_forth_loses_nothing(browser, two):
 
 async def test_what_was_completed_can_be_changed(browser, two):
     ann = await reviewer_at(browser, two.address())
-    await ann.press("1", "Enter", "1", "Enter", "1", "Enter", "2", "Enter", "2", "Control+Enter")
+    await ann.press("1", "1", "1", "2", "2", "Control+Enter")
     await ann.sees("A cat sits on a chair.")
     await ann.press("ArrowLeft")
     await ann.sees(ANSWER)
@@ -261,13 +265,13 @@ async def test_a_gateway_that_is_killed_in_the_middle_loses_nothing(browser, two
     with started(nats_server, port) as process:
         await eventually(lambda: ready(process), within=60)
         ann = await reviewer_at(browser, f"http://127.0.0.1:{port}/review/{QUEUE}")
-        await ann.press("1", "Enter", "1")
+        await ann.press("1", "1")
         await expect(ann.saved).to_have_text("saved")
         process.kill()
         process.wait(20)
-        await ann.press("Enter", "2", "Enter", "1")
+        await ann.press("2", "1")
         await expect(ann.saved).to_have_text("not saved, trying again")
-        await ann.press("Enter", "1", "Enter", "2", "Control+Enter")
+        await ann.press("1", "2", "Control+Enter")
         await expect(ann.saved).to_have_text("not saved, trying again")
         await ann.sees(ANSWER)
     assert await two.opinions() == []
@@ -282,7 +286,7 @@ async def test_a_gateway_that_is_killed_in_the_middle_loses_nothing(browser, two
 async def test_leaving_while_the_gateway_is_away_loses_nothing(browser, two):
     ann = await reviewer_at(browser, two.address())
     await ann.page.context.set_offline(True)
-    await ann.press("1", "Enter", "2")
+    await ann.press("1", "2")
     await expect(ann.saved).to_have_text("not saved, trying again")
     await ann.page.goto("about:blank")
     await ann.page.context.set_offline(False)
@@ -303,7 +307,7 @@ async def test_hostile_answers_stay_text(browser, reviewing, kind):
         assert "\x1b" not in await ann.page.locator("#answer").inner_text()
         await ann.page.context.close()
     ann = await reviewer_at(browser, reviewing.address())
-    await ann.press(*"1", "Enter", "1", *["Enter", "1"] * 3, "Control+Enter")
+    await ann.press(*"11111", "Control+Enter")
     await expect(ann.page.get_by_role("heading", name="Nothing is left here for you")).to_be_visible()
     assert await ann.page.evaluate("window.owned") is None
 
@@ -313,7 +317,7 @@ async def test_hostile_answers_stay_text(browser, reviewing, kind):
 @pytest.mark.parametrize("width", WIDTHS)
 async def test_it_fits_and_can_be_used_by_everybody(browser, two, width, scheme):
     ann = await reviewer_at(browser, two.address(), width=width, color_scheme=scheme)
-    await ann.press("1", "Enter", "2", "ArrowDown", "5", "ArrowDown", "1")
+    await ann.press("1", "2", "ArrowDown", "5", "ArrowDown", "1")
     await ann.write("A fact")
     assert await serious_faults(ann.page) == []
     assert not await is_too_wide(ann.page)

@@ -47,10 +47,9 @@ async def test_who_has_logged_in_reviews_by_keys_in_their_own_name(browser, revi
     await expect(ann.page.locator(".who")).to_contain_text("Ann")
     assert [one["httpOnly"] for one in await ann.page.context.cookies()] == [True]
     await ann.is_at("A dog sits on a mat.")
-    for keys in (("1", "Enter"), ("1", "Enter"), ("2", "Enter"), ("1", "Enter"), ("1", "Enter")):
-        await ann.press(*keys)
+    await ann.press(*"11211")
     await ann.is_at("It seems happy.")
-    await ann.press("2", "Enter", "4", "Control+Enter")
+    await ann.press("2", "4", "Control+Enter")
     await ann.sees("A cat sits on a chair.")
     (opinion,) = await reviewing.opinions()
     assert (opinion.id, opinion.reviewer, opinion.queue, opinion.mark) == ("first", "Ann", QUEUE, 4)
