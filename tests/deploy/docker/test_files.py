@@ -68,9 +68,11 @@ def test_an_image_is_pinned_unprivileged_and_healthy(file: Path) -> None:
     user = re.findall(r"^USER (\d+):(\d+)$", last, re.MULTILINE)
     assert user and user[-1][0] != "0"
     assert "HEALTHCHECK" in last
+    sent = file.with_name(f"{file.name}.dockerignore").read_text().splitlines()
     for copied in re.findall(r"^COPY (?!--from)(.+) \S+$", text, re.MULTILINE):
         for source in copied.split():
             assert (ROOT / source).exists(), source
+            assert f"!{source.partition('/')[0]}" in sent, f"{source} is not sent to who builds"
 
 
 @pytest.mark.parametrize(
