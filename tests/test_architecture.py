@@ -89,6 +89,9 @@ def test_errors_are_told_in_words():
     raised = nats.js.errors.NotFoundError(code=404, err_code=10014, description="consumer not found")
     assert words(raised) == "consumer not found (NotFoundError)"
     assert words(TimeoutError()) == "timeout"
+    # As nats-py raises it where JetStream does not answer.
+    assert words(nats.js.errors.ServiceUnavailableError()) == "service unavailable"
+    assert words(nats.errors.Error()) == "error"
 
 
 PRINTING = {"terminal.py", "cli/messages.py", "cli/output.py", "termination.py"}

@@ -219,10 +219,11 @@ class Unacknowledged(Unavailable):
 def words(error: BaseException) -> str:
     """What an error says, for a sentence that people read: its kind too where it is none of ours or of NATS,
     and its kind in words where it says nothing."""
-    # NATS' API errors write all their fields, and have a sentence.
-    said, kind = str(getattr(error, "description", None) or error), type(error).__name__
+    # NATS' API errors write all their fields, and have a sentence, or nothing.
+    api, kind = hasattr(error, "err_code"), type(error).__name__
+    said = str(getattr(error, "description", None) or ("" if api else error))
     if not said:
-        return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", kind.removesuffix("Error")).lower()
+        return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", kind.removesuffix("Error") or kind).lower()
     if isinstance(error, GroundwatchError) or said.startswith("nats: "):
         return said.removeprefix("nats: ")
     return f"{said} ({kind})"
