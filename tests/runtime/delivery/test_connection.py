@@ -15,6 +15,7 @@ from tests.runtime.conftest import eventually
 from tests.support.frozen import frozen
 from tests.support.nats_relay import nats_relay
 
+import groundwatch.runtime.delivery.bus as bus_module
 from groundwatch.errors import ConnectionLost, InvalidName, TransientError
 from groundwatch.runtime.delivery.bus import CLOSE_SECONDS, Bus, Outgoing
 from groundwatch.runtime.delivery.connection import MAX_SUBJECTS
@@ -181,6 +182,42 @@ async def test_a_restart_of_the_server_is_one_line(own_server: NatsServer, capsy
     logs.outage.end(0.0)
     await eventually(lambda: "task.failed" in capsys.readouterr().err)
     await task.stop()
+    await bus.close()
+
+
+async def test_why_a_server_that_is_back_will_not_have_us_is_told_once(
+    own_server: NatsServer, capsys, monkeypatch
+) -> None:
+    """After it was restarted with other users: each attempt meets it, the end of the connection did not."""
+    monkeypatch.setattr(bus_module, "TELL_SECONDS", 0.05)
+    logs.configure(style="json")
+    bus = await opened(own_server)
+    await own_server.stop()
+    ours, own_server._token = own_server._token, "another"
+    await own_server.start()
+    told: list[str] = []
+
+    def refused() -> bool:
+        lines = map(json.loads, capsys.readouterr().err.splitlines())
+        told.extend(one["error"] for one in lines if one["event"] == "nats.disconnected")
+        return any("Authorization Violation" in one for one in told)
+
+    await eventually(refused)
+    await asyncio.sleep(0.3)
+    refused()
+    assert len(told) == len(set(told)) and len(told) <= 3
+    own_server._token = ours
+    await own_server.stop()
+    await own_server.start()
+    await eventually(lambda: bus.connected)
+    await bus.close()
+
+
+async def test_a_server_that_is_none_of_ours_hides_nothing_of_ours(own_server: NatsServer) -> None:
+    bus = await opened(own_server)
+    bus.outage = logs.Outage()
+    await bus._on_disconnected()
+    assert bus.outage.lasts and not logs.outage.lasts
     await bus.close()
 
 

@@ -116,6 +116,9 @@ class Bus:
         self.reconnects = 0
         self._broken = 0.0, ""
         self._telling: asyncio.TimerHandle | None = None
+        self._causes: set[str] = set()
+        self.outage = outage
+        """Another one where the server is not the one that everything here waits for."""
         self.traces: Traces | None = None
         self.cold: Cold | None = None
         """What has left the streams, where an archive keeps it."""
@@ -187,6 +190,9 @@ class Bus:
             with contextlib.suppress(nats.errors.Error, OSError, TimeoutError):
                 await asyncio.wait_for(self.broker.stop(), 5)
             raise UsageError(why_not_connected(self._settings, self._trouble)) from error
+        # FastStream's callback around ours raises where a server turns us away, which would end reconnecting
+        # for ever, and silently.
+        self.client._error_cb = self._on_error
         if self._settings.tls_ca and not self.encrypted:
             await self.close()
             raise UsageError(
@@ -324,13 +330,21 @@ class Bus:
             logger.warning("nats.error", service=self._name, error=repr(error))
 
     async def _on_disconnected(self) -> None:
-        if not self._closing:
+        # It may break again before it is told that it is back.
+        if not self._closing and self._telling is None:
             self._broken = time.monotonic(), self._trouble
-            outage.begin()
-            self._telling = asyncio.get_running_loop().call_later(TELL_SECONDS, self._tell_away)
+            self.outage.begin()
+            self._tell_later()
+
+    def _tell_later(self) -> None:
+        self._telling = asyncio.get_running_loop().call_later(TELL_SECONDS, self._tell_away)
 
     def _tell_away(self) -> None:
-        logger.warning("nats.disconnected", service=self._name, error=self._broken[1])
+        """Each cause once: a server that is back may turn us away."""
+        if self._trouble not in self._causes:
+            self._causes.add(self._trouble)
+            logger.warning("nats.disconnected", service=self._name, error=self._trouble)
+        self._tell_later()
 
     async def _on_reconnected(self) -> None:
         self.reconnects += 1
@@ -345,7 +359,8 @@ class Bus:
         if self._telling is not None:
             self._telling.cancel()
             self._telling = None
-            outage.end(*seconds)
+            self._causes.clear()
+            self.outage.end(*seconds)
 
 
 async def _within(timeout: float, connecting: asyncio.Task[Any]) -> None:
