@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ from tests.runtime.conftest import eventually
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.local.servers import NatsServer
 from groundwatch.runtime.settings import NatsSettings
+from groundwatch.runtime.telemetry.logs import outage
 
 STREAM = "DYNAMO_TRACE"
 SUBJECT = "dynamo.request_trace.v1"
@@ -42,6 +44,11 @@ async def theirs(server: NatsServer) -> Bus:
     bus = Bus(NatsSettings(url=server.url), name="test")
     await bus.connect()
     return bus
+
+
+async def noted(gateway: Any, words: str) -> bool:
+    ready = await gateway.http.get("/readyz")
+    return ready.status_code == 200 and any(words in note for note in ready.json().get("notes", []))
 
 
 async def done(bus: Bus, number: int) -> None:
@@ -110,13 +117,7 @@ async def test_a_server_that_is_away_is_told_and_tried_again(gateway_factory, dy
     await bus.close()
     await server.stop()
     gateway = await gateway_factory(dynamo={"url": server.url, "stream": STREAM})
-
-    async def told() -> bool:
-        ready = await gateway.http.get("/readyz")
-        notes = ready.json().get("notes", [])
-        return ready.status_code == 200 and any("no NATS server answers" in note for note in notes)
-
-    await eventually(told, within=30)
+    await eventually(partial(noted, gateway, "no NATS server answers"), within=30)
     assert (await gateway.post(response())).status_code == 202
     await server.start()
     again = await theirs(server)
@@ -127,13 +128,11 @@ async def test_a_server_that_is_away_is_told_and_tried_again(gateway_factory, dy
         return {"before", "after"} <= {one.id for one in await gateway.events()}
 
     await eventually(recorded, within=60)
+    await server.stop()
+    await eventually(partial(noted, gateway, "Dynamo's calls are not read"), within=30)
+    assert not outage.lasts
 
 
 async def test_without_its_stream_it_says_which(gateway_factory, own_server):
     gateway = await gateway_factory(dynamo={"url": own_server.url, "stream": "NONE"})
-
-    async def told() -> bool:
-        notes = (await gateway.http.get("/readyz")).json().get("notes", [])
-        return any("there is no stream NONE" in note for note in notes)
-
-    await eventually(told, within=30)
+    await eventually(partial(noted, gateway, "there is no stream NONE"), within=30)

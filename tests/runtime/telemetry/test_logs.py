@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from groundwatch.runtime.telemetry.logs import configure, logger
+from groundwatch.runtime.telemetry.logs import configure, logger, outage
 
 HOSTILE = "\x1b]0;owned\x07 [/x] \u202e\x9b2J\nfake line"
 
@@ -23,6 +23,17 @@ def test_a_terminal_obeys_nothing_in_a_log_line(capsys, monkeypatch):
     assert "\\x1b]0;owned" in told
     assert not any(line.startswith("fake line") for line in told.split("it.failed")[0].splitlines())
     assert "Traceback" in told
+
+
+def test_what_is_lost_is_told_while_nats_is_away_too(capsys):
+    configure(style="json")
+    outage.begin()
+    why = "publishing to gw.response.live.a failed: connection reconnecting"
+    logger.warning("gateway.live", problem=why)
+    logger.warning("gateway.proxy_lost", reason=why)
+    logger.error("alarm.lost", error=why)
+    told = [json.loads(line)["event"] for line in capsys.readouterr().err.splitlines()]
+    assert told == ["gateway.proxy_lost", "alarm.lost"]
 
 
 def test_a_machine_reads_what_was_said(capsys):

@@ -25,7 +25,7 @@ from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.services.tasks import SupervisedTask
 from groundwatch.runtime.settings import NatsSettings
 from groundwatch.runtime.settings.gateway import DynamoSettings
-from groundwatch.runtime.telemetry.logs import logger
+from groundwatch.runtime.telemetry.logs import Outage, logger
 from groundwatch.topology import GATEWAY
 
 NAME = "dynamo"
@@ -111,6 +111,9 @@ class Dynamo(SupervisedTask):
     async def _connect(self) -> None:
         # Our own server knows this process as the gateway.
         self._bus = bus = Bus(self._nats, name=NAME, user="" if self._settings.url else GATEWAY)
+        if self._settings.url:
+            # That it is away hides nothing of ours.
+            bus.outage = Outage()
         await bus.connect(timeout=CONNECT_SECONDS)
         settings = self._settings
         try:

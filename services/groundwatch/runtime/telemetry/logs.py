@@ -42,14 +42,16 @@ class Outage:
         self, _: object, method: str, event: structlog.types.EventDict
     ) -> structlog.types.EventDict:
         texts = (one for one in event.values() if isinstance(one, str))
-        by_name = str(event["event"]).startswith("nats.")
+        name = str(event["event"])
+        # What is lost is told of nowhere else.
+        by_name = name.startswith("nats.") or name.endswith("lost")
         if self.lasts and not by_name and not event.get("exc_info") and any(map(_OF_NATS.search, texts)):
             raise structlog.DropEvent
         return event
 
 
 outage = Outage()
-"""Of this process: it has one server."""
+"""Of the server that this process works with."""
 
 
 def configure(*, level: str = "info", style: str = "auto") -> None:
