@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
+from pydantic import ValidationError
 from tests.support.registering import registered
 
 from groundwatch.errors import UsageError
 from groundwatch.protocols import registry
 from groundwatch.protocols.faithscore.protocol import FaithScore
+from groundwatch.runtime.settings.gateway import GatewaySettings
 
 
 def test_faithscore_is_known():
@@ -19,6 +23,13 @@ def test_faithscore_is_known():
 def test_an_unknown_name_lists_the_known_ones():
     with pytest.raises(UsageError, match=r"no protocol 'faithscor'; known are .*faithscore"):
         registry.get("faithscor")
+
+
+def test_where_the_others_are_is_said(monkeypatch):
+    """To who had AMBER in the settings before it moved, for one."""
+    monkeypatch.setitem(sys.modules, registry.BENCHMARKS, None)
+    with pytest.raises(ValidationError, match=r"; groundwatch-benchmarks, which is not installed"):
+        GatewaySettings(protocols=("ambr",))
 
 
 def test_a_protocol_of_a_test_is_found_only_there():

@@ -133,7 +133,7 @@ def check(name: str, budget: Budget) -> None:
         message = f"budget '{name}' limits nothing: give responses a minute, tokens or cost a day, or a rate"
         raise UsageError(message, "responses_per_minute", "tokens_per_day", "cost_per_day", "rate")
     if budget.protocol and budget.protocol not in registry.names():
-        raise UsageError(f"no protocol '{budget.protocol}'; known are {', '.join(registry.names())}")
+        raise UsageError(registry.unknown(budget.protocol))
     for option, limit in (("responses_per_minute", per_minute), ("tokens_per_day", tokens)):
         if limit is not None and limit < 0:
             raise UsageError(f"limit {limit}: must not be negative; 0 judges nothing", option)

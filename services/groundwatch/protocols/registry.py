@@ -99,8 +99,14 @@ def names() -> tuple[str, ...]:
 def get(name: str) -> EvaluationProtocol:
     found = _configured.get(name) or _protocols().get(name)
     if found is None:
-        raise UsageError(f"no protocol '{name}'; known are {', '.join(names())}")
+        raise UsageError(unknown(name))
     return found
+
+
+def unknown(name: str) -> str:
+    """What is said of a name that no protocol has."""
+    more = "" if find_spec(BENCHMARKS) else "; groundwatch-benchmarks, which is not installed, has others"
+    return f"no protocol '{name[:64]}'; known are {', '.join(names())}{more}"
 
 
 def published_answers(path: Path) -> Sequence[ResponseRecorded] | None:

@@ -189,8 +189,8 @@ class Intake:
             return self._settings.protocols
         for protocol in response.protocols:
             if protocol not in registry.names():
-                message = f"no protocol '{protocol[:64]}'; known are {', '.join(registry.names())}"
-                raise Refused("unknown_protocol", message, field="protocols", id=response.id)
+                why = registry.unknown(protocol)
+                raise Refused("unknown_protocol", why, field="protocols", id=response.id)
         return tuple(dict.fromkeys(response.protocols))
 
     async def _check_new(self, response: ResponseRecorded) -> None:

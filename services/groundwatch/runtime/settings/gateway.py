@@ -26,7 +26,7 @@ def _host(name: str) -> str:
 
 def _protocol(name: str) -> str:
     if name and name not in registry.names():
-        raise ValueError(f"no protocol '{name}'; known are {', '.join(registry.names())}")
+        raise ValueError(registry.unknown(name))
     return name
 
 
