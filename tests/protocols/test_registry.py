@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.metadata import EntryPoint
 
 import pytest
 from pydantic import ValidationError
@@ -30,6 +31,15 @@ def test_where_the_others_are_is_said(monkeypatch):
     monkeypatch.setitem(sys.modules, registry.BENCHMARKS, None)
     with pytest.raises(ValidationError, match=r"; groundwatch-benchmarks, which is not installed"):
         GatewaySettings(protocols=("ambr",))
+
+
+@pytest.mark.parametrize("name, why", [("nobody", "no protocol 'nobody'"), ("pope", "cannot be loaded")])
+def test_a_benchmark_that_cannot_be_had_is_one_line(name, why, monkeypatch):
+    registry.methods()
+    point = EntryPoint(name, "nowhere:BENCHMARK", registry.BENCHMARKS_GROUP)
+    monkeypatch.setattr(registry, "entry_points", lambda group: [point])
+    with pytest.raises(UsageError, match=rf"plug-in '{name}': {why}"):
+        registry.benchmarks.__wrapped__()
 
 
 def test_a_protocol_of_a_test_is_found_only_there():

@@ -60,10 +60,13 @@ def method(name: str) -> Method:
 
 @functools.cache
 def benchmarks() -> dict[str, Benchmark]:
-    """By the method's name: those that methods carry, and those with an entry point of their own."""
+    """By the method's name: those that methods carry, and those with an entry point of their own. Raises
+    `UsageError` for one of these that is wrong."""
     found = {name: one.benchmark for name, one in methods().items() if one.benchmark is not None}
     for point in entry_points(group=BENCHMARKS_GROUP):
-        found.setdefault(point.name, point.load())
+        if point.name not in methods():
+            raise UsageError(f"{_shown(point)}: {unknown(point.name)}")
+        found.setdefault(point.name, _loaded(point))
     return dict(sorted(found.items()))
 
 
@@ -199,12 +202,16 @@ def _names_of(method: Method) -> set[str]:
     return {method.name, *(protocol.name for protocol in method.protocols)}
 
 
-def _plugged(point: EntryPoint) -> Method:
+def _loaded(point: EntryPoint) -> Any:
     try:
-        method = point.load()
+        return point.load()
     except Exception as error:  # whatever the plug-in's own code raises
         why = " ".join(f"{type(error).__name__}: {error}".split())
         raise UsageError(f"{_shown(point)}: cannot be loaded: {why}") from error
+
+
+def _plugged(point: EntryPoint) -> Method:
+    method = _loaded(point)
     if not isinstance(method, Method):
         raise UsageError(f"{_shown(point)}: {point.value} is no Method")
     for part in method.protocols:
