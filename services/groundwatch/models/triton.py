@@ -108,9 +108,10 @@ class TritonModels:
             return (probabilities(result, "P_YES", length=len(statements)), whole), _usage(result)
 
         name = self.settings.verifier
+        before = name in self._whole
         found, whole = await self._call(name, {"IMAGES": images, "STATEMENTS": list(statements)}, read)
-        if whole != (name in self._whole):
-            self._whole ^= {name}
+        (self._whole.add if whole else self._whole.discard)(name)
+        if whole != before:
             raise Unavailable(f"on Triton {self.label(name)} answers now", retry_after=0.0)
         return found
 

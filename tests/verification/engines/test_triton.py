@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -129,6 +130,10 @@ async def test_a_verifier_that_fell_back_to_whole_prompts_is_another_judge(serve
         assert isinstance(result, Verification)
         names.append(made.judge(FaithScore()).model)
     assert names == ["verifier@one", "verifier@one", "verifier@one/whole", "verifier@one"]
+    # Those that were asked together were all asked under the old name.
+    server.served.whole = True
+    together = await asyncio.gather(*(made.verify([extracted()], FaithScore()) for _ in range(4)))
+    assert all(isinstance(result, Unavailable) for (result,) in together)
     await made.close()
 
 
