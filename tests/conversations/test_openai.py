@@ -8,7 +8,7 @@ import pytest
 from tests.conversations.made import BASE64, DATA_URL, RESPONSE
 
 from groundwatch.conversations.conversation import Conversation, ImageText
-from groundwatch.conversations.openai import assembled, read_exchange
+from groundwatch.conversations.openai import assembled, of_stream, read_exchange
 
 REQUEST = {
     "model": "lvlm",
@@ -174,6 +174,12 @@ def test_an_answer_that_met_its_limit_says_so():
 def test_how_likely_the_words_were_is_a_tag(told, tags):
     choice = {"index": 0, "message": ANSWER, "finish_reason": "stop", "logprobs": told}
     assert read_exchange(REQUEST, COMPLETION | {"choices": [choice]}).tags == tags
+
+
+def test_events_that_hold_more_than_any_answer_are_not_decoded():
+    large = "data: " + json.dumps({"candidates": [[]] * 60_000}) + "\n\n"
+    assert of_stream(large * 2) == {"object": "chat.completion", "choices": []}
+    assert of_stream(large * 12) == large * 12
 
 
 def test_a_refusal_is_an_answer():

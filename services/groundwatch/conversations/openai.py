@@ -23,11 +23,13 @@ from groundwatch.conversations.conversation import (
     text_of,
 )
 from groundwatch.conversations.messages import read_content, read_messages, with_side
+from groundwatch.counting import has_more_values
 
 _LIBRARY = "openai"
 _DONE = b"[DONE]"
 
 _MOST_LINES = 400_000
+_MOST_VALUES = 1_000_000
 _FINAL = ("response.completed", "response.incomplete", "response.failed")
 _OF_A_MESSAGE = ("message_start", "content_block_start", "content_block_delta", "message_delta")
 _FAILED = ("errored", "expired", "canceled")
@@ -106,19 +108,41 @@ def assembled(chunks: Iterable[Any]) -> dict[str, Any]:
 
 
 def of_stream(value: Any) -> Any:
-    """What the pieces of a stream make, where a log has them in the answer's place; else the value itself."""
-    is_text = isinstance(value, str)
-    if is_text and value.startswith(("data:", "event:")):
-        pieces: Any = _events(value.encode("utf-8", "replace"))
-    else:
-        pieces = json_of(value) if is_text and value.startswith("[") else value
-    first = next(iter(pieces), None) if isinstance(pieces, list) else None
-    if not isinstance(first, dict):
-        return value
-    choices, kind = first.get("choices"), text_of(first.get("type"))
-    told = isinstance(choices, list) and any(isinstance(one, dict) and "delta" in one for one in choices)
-    told = told or "candidates" in first or kind.startswith(("response.", *_OF_A_MESSAGE))
-    return assembled(pieces) if told else value
+    """What the pieces of a stream make, where a log has them in the answer's place; else the value itself.
+
+    Events in a form that nobody knows stay pieces: they are not what was said.
+    """
+    pieces, is_text = value, isinstance(value, str)
+    if is_text and value.startswith(("data:", "event:", "id:", ":")):
+        pieces = value = _events(value.encode("utf-8", "replace")) or value
+    elif is_text and value.startswith("["):
+        pieces = json_of(value)
+    if isinstance(pieces, list) and any(isinstance(one, dict) and _is_piece(one) for one in pieces):
+        return assembled(pieces)
+    return value
+
+
+def _is_piece(chunk: dict[str, Any]) -> bool:
+    if "candidates" in chunk or text_of(chunk.get("type")).startswith(("response.", *_OF_A_MESSAGE)):
+        return True
+    return any(isinstance(one, dict) and ("delta" in one or "text" in one) for one in _choices(chunk))
+
+
+def _choices(chunk: dict[str, Any]) -> list[Any]:
+    """Those of a chunk; in their form also what Ollama, Cohere and Bedrock have, which know but one."""
+    several = chunk.get("choices") or chunk.get("candidates")
+    if isinstance(several, list):
+        return several
+    if "done" in chunk and ("message" in chunk or "response" in chunk):
+        ended = chunk.get("done_reason") or (chunk["done"] and "stop")
+        return [{"delta": chunk.get("message"), "text": chunk.get("response"), "finish_reason": ended}]
+    delta = chunk.get("delta")
+    if isinstance(delta, dict) and ("message" in delta or "finish_reason" in delta):
+        return [{"delta": delta.get("message"), "finish_reason": delta.get("finish_reason")}]
+    block, stop = chunk.get("contentBlockDelta"), chunk.get("messageStop")
+    if isinstance(block, dict) and isinstance(said := block.get("delta"), dict):
+        return [{"delta": {"content": said, "tool_calls": said.get("toolUse")}}]
+    return [{"finish_reason": stop.get("stopReason")}] if isinstance(stop, dict) else []
 
 
 class _Chat:
@@ -137,8 +161,7 @@ class _Chat:
         for key in ("model", "usage"):
             if chunk.get(key):
                 self._about[key] = chunk[key]
-        choices = chunk.get("choices") or chunk.get("candidates")
-        for choice in choices if isinstance(choices, list) else ():
+        for choice in _choices(chunk):
             if isinstance(choice, dict):
                 self._choices.setdefault(_index(choice), _Choice()).add(choice)
 
@@ -277,8 +300,10 @@ def decoded(body: Any) -> Any:
 def _events(stream: bytes) -> list[Any]:
     """The data of server-sent events. One that was cut off, or is no JSON, is passed over.
 
-    None where there are more of them than any answer has.
+    None where there are more of them than any answer has, or more in them.
     """
+    if has_more_values(stream, _MOST_VALUES):
+        return []
     if b"\n" not in stream:
         stream = stream.replace(b"\r", b"\n")
     events: list[Any] = []
