@@ -202,6 +202,7 @@ class Parts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     wrappers: tuple[str, ...]
     texts: tuple[str, ...]
     holding: frozenset[str]
+    telling: frozenset[str]
     saying: frozenset[str]
 
 

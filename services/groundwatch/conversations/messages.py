@@ -365,7 +365,7 @@ _HEAD = 200
 _ENDED = frozenset(("finish_reason", "finishReason", "generation_info"))
 _MESSAGE = frozenset(("role", "parts", "content", "tool_calls"))
 _HOLDING, _SAYING = _PARTS.holding, _PARTS.saying
-_TELLING = _HOLDING | {"message", "response", "inputs", "outputs", "prompts", "kwargs"}
+_TELLING = _HOLDING | _PARTS.telling
 _ASKING = _SAYING.union(_PARTS.texts)
 """Keys that tell of messages or a text in an answer, and in a question, which is JSON itself more rarely."""
 _CUT = re.compile(r'\s*(\[\s*)?\{\s*"')
