@@ -164,6 +164,10 @@ BARE = Conversation(trace_id="t", left_out=("no_content",))
         (SHOWN, LEFT_OUT, ("a", ""), True),
         (SHOWN, LEFT_OUT, ("c", "b"), True),
         (SHOWN, msgspec.structs.replace(LEFT_OUT, answer="Two dogs."), ("a", ""), False),
+        # As the first version of Google's ADK, which says nothing of images.
+        (SHOWN, WHOLE, ("a", ""), True),
+        (SHOWN, WHOLE, ("c", "a"), False),
+        (SHOWN, msgspec.structs.replace(WHOLE, answer="Two dogs."), ("a", ""), False),
         # Beside it, further away, and in another trace they are calls of their own.
         (SHOWN, BARE, ("c", "a"), False),
         (SHOWN, LEFT_OUT, ("c", "a"), False),

@@ -232,7 +232,8 @@ MOST_OF_ONE_KEY = 16
 
 
 class _Told(msgspec.Struct, frozen=True):
-    """A span that tells of a call, whether it has the server's id of the answer, and a digest of its texts.
+    """A span that tells of a call, whether it has the server's id of the answer, a digest of its texts, and
+    how many images it has: -1 where something was left out.
 
     The id itself may be as long as its sender likes, and so may not be remembered.
     """
@@ -241,7 +242,8 @@ class _Told(msgspec.Struct, frozen=True):
     parent_id: str
     scope: str
     named: bool
-    said: str = ""
+    said: str
+    images: int
 
 
 class Repeats:
@@ -261,10 +263,9 @@ class Repeats:
         for call in sorted(calls, key=_worth, reverse=True):
             told, wanted = _told(call), _keys(call)
             several = [keys.setdefault(key, [*self._recorded.get((tenant, key), ())]) for key in wanted]
-            if call.left_out:
-                again = any(_is_poorer(told, one) for known in several for one in known)
-            else:
-                again = any(_is_repeat(told, one) for known in several[:1] for one in known)
+            again = any(_is_poorer(told, one) for known in several for one in known)
+            if not call.left_out:
+                again = again or any(_is_repeat(told, one) for known in several[:1] for one in known)
             if again or (call.id and call.id in ids):
                 continue
             ids.add(call.id)
@@ -293,7 +294,8 @@ def _keys(call: Conversation) -> list[str]:
 
 def _told(call: Conversation) -> _Told:
     said = content_digest(msgspec.structs.replace(call, images=()))[:16] if call.answer else ""
-    return _Told(call.span_id, call.parent_id, call.scope, bool(call.response_id), said)
+    images = -1 if call.left_out else len(call.images)
+    return _Told(call.span_id, call.parent_id, call.scope, bool(call.response_id), said, images)
 
 
 def _is_repeat(told: _Told, known: _Told) -> bool:
@@ -305,8 +307,8 @@ def _is_repeat(told: _Told, known: _Told) -> bool:
 
 
 def _is_poorer(told: _Told, known: _Told) -> bool:
-    """Whether a span that left out images, or all that was said, is around or within one that has it."""
-    return _nested(told, known) and told.said in ("", known.said)
+    """Whether a span that has no images, or nothing of what was said, is around or within one that has it."""
+    return told.images < known.images and told.said in ("", known.said) and _nested(told, known)
 
 
 def _nested(told: _Told, known: _Told) -> bool:
