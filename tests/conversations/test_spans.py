@@ -200,6 +200,11 @@ def test_what_openllmetry_wrote_before_genai_messages():
         OPENINFERENCE | {"openinference.span.kind": "CHAIN"},
         {"langfuse.observation.type": "span", "langfuse.observation.input": "x"},
         {"traceloop.span.kind": "workflow", "traceloop.entity.input": "x"},
+        {
+            "braintrust.span_attributes": '{"type": "task", "name": "describe"}',
+            "braintrust.input_json": '{"question": "What is it?"}',
+            "braintrust.output_json": '"A dog."',
+        },
         {"http.request.method": "POST"},
         {"llm.openai.messages": "[]", "llm.openai.id": RESPONSE},
         {},

@@ -215,7 +215,8 @@ class Placeholder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Dialect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Attributes of a span. `kind` says what it is of: `calls` are of a model, `others` are not.
+    """Attributes of a span. `kind` says what it is of, also as `type` within JSON: `calls` are of a model,
+    `others` are not.
 
     `flat_input` and `flat_output` are prefixes; `tools` are calls of tools in an answer that has no text.
     `plain`: a text that holds no messages is one itself; `text` is always one. Only a call that has ended
@@ -275,9 +276,11 @@ class Events(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Bodies(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where in a request or a response things are that no attribute says: paths with dots."""
+    """Where in a request or a response things are that no attribute says: paths with dots. `about` are
+    attributes beside these that may say them too."""
 
     model: tuple[str, ...]
+    about: tuple[str, ...]
     id: tuple[str, ...]
 
 

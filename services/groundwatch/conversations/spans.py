@@ -39,7 +39,8 @@ from groundwatch.conversations.openai import of_stream
 
 _DIALECTS = tuple(NAMES.dialect.values())
 _PREFIXES = tuple(f"{prefix}." for one in _DIALECTS for prefix in (one.flat_input, one.flat_output) if prefix)
-_RESPONSES, _REQUESTS = NAMES.dialect["bodies"].output, NAMES.dialect["bodies"].input
+_RESPONSES = NAMES.dialect["bodies"].output
+_NAMING = _RESPONSES + NAMES.dialect["bodies"].input + NAMES.bodies.about
 _MAX_INDEX_DIGITS = 9
 _MAX_BODY = 4 * 1024 * 1024
 _LONGEST_SCOPE = 100
@@ -70,13 +71,19 @@ def library_of(scope: str, attributes: Attributes) -> str:
 
 def dialect_of(attributes: Attributes) -> str:
     """The name of the dialect that says of this that it is a call of a model; empty where none does."""
-    kinds = ((name, one.calls, first_text(attributes, one.kind)) for name, one in NAMES.dialect.items())
-    return next((name for name, calls, kind in kinds if kind.strip('"').lower() in calls), "")
+    kinds = ((name, one.calls, _kind(attributes, one)) for name, one in NAMES.dialect.items())
+    return next((name for name, calls, kind in kinds if kind in calls), "")
+
+
+def _kind(attributes: Attributes, dialect: Dialect) -> str:
+    text = first_text(attributes, dialect.kind)
+    told = json_of(text) if text.startswith("{") else text.strip('"')
+    return text_of(told.get("type") if isinstance(told, dict) else told).lower()
 
 
 def read_attributes(attributes: Attributes) -> Logged | None:
     """What the attributes say of a call; None where they are of something that is no call of a model."""
-    kinds = [first_text(attributes, dialect.kind).strip('"').lower() for dialect in _DIALECTS]
+    kinds = [_kind(attributes, dialect) for dialect in _DIALECTS]
     if any(kind in dialect.others for kind, dialect in zip(kinds, _DIALECTS, strict=True)):
         return None
     model = next((model for one in _DIALECTS if (model := first_text(attributes, one.model).strip('"'))), "")
@@ -88,7 +95,7 @@ def read_attributes(attributes: Attributes) -> Logged | None:
         inputs=_side(attributes, "input", flat, called),
         outputs=_side(attributes, "output", flat, called),
         references=_references(attributes),
-        model=model or _in_bodies(attributes, NAMES.bodies.model, _RESPONSES + _REQUESTS, called),
+        model=model or _in_bodies(attributes, NAMES.bodies.model, _NAMING, called),
         response_id=_response_id(attributes) or _in_bodies(attributes, NAMES.bodies.id, _RESPONSES, called),
         tags=_tags(attributes),
         called=called,
