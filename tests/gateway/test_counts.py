@@ -20,6 +20,7 @@ from groundwatch.errors import UsageError
 from groundwatch.gateway.grpc.generated import monitor_pb2 as pb
 from groundwatch.gateway.grpc.generated.monitor_pb2_grpc import MonitorServiceStub
 from groundwatch.gateway.http.requests import Reading
+from groundwatch.gateway.receivers import otlp
 from groundwatch.gateway.receivers.batches import MEMBERS, MOST_ITEMS
 from groundwatch.gateway.receivers.otlp import Repeats
 from groundwatch.reviews.queues import MOST_OF_TENANT, Queues, QueueSpec
@@ -184,6 +185,18 @@ def test_a_span_that_lacks_something_is_a_call_of_its_own_or_not(known, call, sp
     later = Repeats()
     later.recorded(known, "t")
     assert later.kept([call], "t") == ([] if one else [call])
+
+
+def test_calls_beside_each_other_are_not_held_against_each_other(monkeypatch):
+    """A trace may have thousands of them."""
+    held: list[Any] = []
+    monkeypatch.setattr(otlp, "_is_poorer", lambda *both: held.append(both) or False)
+    calls = [
+        msgspec.structs.replace(one, span_id=f"{kind}{at}", answer=f"{at}")
+        for at in range(20)
+        for kind, one in enumerate((SHOWN, LEFT_OUT))
+    ]
+    assert len(Repeats().kept(calls, "t")) == len(calls) and not held
 
 
 async def test_who_sends_much_to_be_read_waits_behind_themselves():

@@ -224,7 +224,7 @@ def seconds(nanoseconds: int) -> float:
 
 
 REMEMBERED = 20_000
-"""Calls whose repeats under another id are known when they come in a later request."""
+"""Keys of calls, three of each, whose repeats under another id are known when they come later."""
 
 
 MOST_OF_ONE_KEY = 16
@@ -260,36 +260,44 @@ class Repeats:
         ids: set[str] = set()
         keys: dict[str, list[_Told]] = {}
         best: list[Conversation] = []
+
+        def known(key: str) -> list[_Told]:
+            return keys.setdefault(key, [*self._recorded.get((tenant, key), ())])
+
         for call in sorted(calls, key=_worth, reverse=True):
-            told, wanted = _told(call), _keys(call)
-            several = [keys.setdefault(key, [*self._recorded.get((tenant, key), ())]) for key in wanted]
-            again = any(_is_poorer(told, one) for known in several for one in known)
-            if not call.left_out:
-                again = again or any(_is_repeat(told, one) for known in several[:1] for one in known)
+            told, shared = _told(call), repeat_key(call)
+            again = any(_is_repeat(told, one) for one in known(shared) if shared)
+            again = again or any(_is_poorer(told, one) for key in _beside(call) for one in known(key))
             if again or (call.id and call.id in ids):
                 continue
             ids.add(call.id)
-            for known in several if not call.left_out else ():
-                known.append(told)
+            for key in _keys(call):
+                known(key).append(told)
             best.append(call)
         return best
 
     def recorded(self, call: Conversation, tenant: str) -> None:
-        for key in _keys(call) if not call.left_out else ():
+        told = _told(call)
+        for key in _keys(call):
             known = self._recorded.get((tenant, key), ())
-            self._recorded[tenant, key] = (*known[1 - MOST_OF_ONE_KEY :], _told(call))
+            self._recorded[tenant, key] = (*known[1 - MOST_OF_ONE_KEY :], told)
             if len(self._recorded) > REMEMBERED:
                 self._recorded.popitem(last=False)
 
 
 def _keys(call: Conversation) -> list[str]:
-    """By what another span of the call is known: what was said and shown, where nothing was left out, then
-    the span and the one around it."""
-    shared = repeat_key(call)
-    if not call.trace_id or not (shared or call.left_out):
+    """By what a call is known of which nothing was left out: what was said and shown, its span, and that it
+    is within another one."""
+    shared, trace = repeat_key(call), call.trace_id
+    return [shared, f"{trace}/{call.span_id}", f"{trace}/{call.parent_id}/"] if shared else []
+
+
+def _beside(call: Conversation) -> list[str]:
+    """By what calls are known whose span is around or within that of a call."""
+    if not call.trace_id or not (call.answer or call.left_out):
         return []
-    spans = [f"{call.trace_id}/{one}" for one in (call.span_id, call.parent_id) if one]
-    return [shared, *spans] if shared else spans
+    around = [f"{call.trace_id}/{call.parent_id}"] if call.parent_id else []
+    return [*around, f"{call.trace_id}/{call.span_id}/"]
 
 
 def _told(call: Conversation) -> _Told:
@@ -303,16 +311,14 @@ def _is_repeat(told: _Told, known: _Told) -> bool:
     calls of one instrumentation, side by side."""
     if told.span_id == known.span_id or (told.named and known.named):
         return False
-    return told.named != known.named or told.scope != known.scope or _nested(told, known)
+    nested = told.parent_id == known.span_id or known.parent_id == told.span_id
+    return told.named != known.named or told.scope != known.scope or nested
 
 
 def _is_poorer(told: _Told, known: _Told) -> bool:
-    """Whether a span that has no images, or nothing of what was said, is around or within one that has it."""
-    return told.images < known.images and told.said in ("", known.said) and _nested(told, known)
-
-
-def _nested(told: _Told, known: _Told) -> bool:
-    return told.parent_id == known.span_id or known.parent_id == told.span_id
+    """Whether a span around or within another one has no images, or nothing of what was said, where that has
+    both."""
+    return told.images < known.images and told.said in ("", known.said)
 
 
 def _worth(call: Conversation) -> tuple[bool, int, bool]:
