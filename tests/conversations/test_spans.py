@@ -218,6 +218,14 @@ def test_a_call_of_a_tool_is_no_answer():
     part = {"type": "tool_call", "name": "zoom", "id": "1", "arguments": {}}
     answer = json.dumps([{"role": "assistant", "parts": [part], "finish_reason": "tool_call"}])
     assert read(genai(user(text("x")), **{"gen_ai.output.messages": answer})).reason == "tool_call"
+    content = [{"toolRequest": {"name": "zoom", "ref": "1", "input": {}}}]
+    genkit = {
+        "genkit:metadata:subtype": "model",
+        "genkit:name": "m",
+        "genkit:input": json.dumps({"messages": [{"role": "user", "content": [{"text": "x"}]}]}),
+        "genkit:output": json.dumps({"message": {"role": "model", "content": content}}),
+    }
+    assert read(genkit).reason == "tool_call"
 
 
 def test_a_call_that_failed():

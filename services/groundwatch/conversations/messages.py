@@ -292,7 +292,7 @@ def _keys(value: dict[str, Any]) -> str:
 
 
 def _text(part: dict[str, Any]) -> str:
-    for key in ("text", "content", "refusal"):
+    for key in ("text", "content", "refusal", "value"):
         value = part.get(key)
         if isinstance(value, dict):
             value = value.get("value")
@@ -597,7 +597,12 @@ def _message(value: dict[str, Any], role: str, budget: Budget) -> Message:
             # A message of the user always has something, so what it had was not written.
             read = msgspec.structs.replace(read, left_out=("genai_empty_parts",))
     else:
-        read = read_content(value.get("content") or value.get("blocks"), role, budget)
+        content = value.get("content") or value.get("blocks")
+        if not content and isinstance(text := value.get("text"), str):
+            # Dify's.
+            files = value.get("files")
+            content = [text, *(files if isinstance(files, list) else ())]
+        read = read_content(content, role, budget)
     if not read.text and (refusal := text_of(value.get("refusal"))):
         read = msgspec.structs.replace(read, text=refusal)
     # Some keep them beside the content, with whole images as base64.
