@@ -82,6 +82,7 @@ UNKNOWN = [
     {"messages": [{"speaker": "a", "utterance": "What is it?"}]},
     {"candidates": [{"bubble": {"x": 1}}]},
     [{"role": "user", "content": [{"hologram": {"x": 1}}]}],
+    {"output": {"message": {"role": "model", "content": [{"hologram": {"x": 1}}]}}},
 ]
 
 
@@ -100,6 +101,14 @@ def test_messages_in_an_unknown_form_are_unreadable_and_never_a_text(held: Any, 
     assert call.reason == "unreadable"
     assert f"its {side} is in a form that is not read" in call.message
     assert any(key in call.message for key in ("speaker", "bubble", "hologram"))
+
+
+@pytest.mark.parametrize("content", ["", [], None])
+def test_an_empty_message_is_no_answer_in_json(content: Any) -> None:
+    """As models leave it whose thinking met their limit."""
+    message = {"role": "assistant", "content": content}
+    for held in ({"message": message, "done": True}, {"output": {"message": message}}):
+        assert not any(read_messages(json.dumps(held), "assistant", plain=True).messages)
 
 
 @pytest.mark.parametrize(

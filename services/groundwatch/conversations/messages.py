@@ -368,6 +368,9 @@ _HOLDING, _SAYING = _PARTS.holding, _PARTS.saying
 _TELLING = _HOLDING | _PARTS.telling
 _ASKING = _SAYING.union(_PARTS.texts)
 """Keys that tell of messages or a text in an answer, and in a question, which is JSON itself more rarely."""
+_AROUND, _DEEPEST_MESSAGE = ("message", "output", "response"), 4
+"""Keys of what is around one message, of which Bedrock's has two."""
+
 _CUT = re.compile(r'\s*(\[\s*)?\{\s*"')
 _USERS = frozenset(("user", "human"))
 _OWN = frozenset(("assistant", "ai", "model"))
@@ -414,16 +417,24 @@ def read_messages(value: Any, role: str, *, plain: bool = False) -> Read:
 
 def _told(held: Any, keys: frozenset[str], texts: frozenset[str] = frozenset()) -> bool:
     """Whether this says itself that it is messages: by what it holds under a key, or by a key alone."""
-    while isinstance(held, list) and held:
-        held = held[0]
-    if not isinstance(held, dict):
-        return False
-    content = held.get("content")
-    if isinstance(content, dict) and "parts" in content:
-        return True
-    if "role" in held and ("content" in held or "parts" in held):
-        return True
-    return any(key in texts or (key in keys and isinstance(held[key], list | dict)) for key in held)
+    for _ in range(_DEEPEST_MESSAGE):
+        while isinstance(held, list) and held:
+            held = held[0]
+        if not isinstance(held, dict):
+            return False
+        content = held.get("content")
+        if isinstance(content, dict) and "parts" in content:
+            return True
+        if "role" in held and ("content" in held or "parts" in held):
+            return True
+        if any(key in texts or (key in keys and isinstance(held[key], list | dict)) for key in held):
+            return True
+        # Around a message: no text of its own.
+        held, texts = (
+            next((one for key in _AROUND if isinstance(one := held.get(key), dict)), None),
+            frozenset(),
+        )
+    return False
 
 
 def asked(messages: Iterable[Message]) -> str:
