@@ -11,10 +11,11 @@ import pytest
 from groundwatch.events import AlarmRaised
 from groundwatch.gateway.live.alarms import AlarmPublisher, _news
 from groundwatch.reporting.alarms import named
+from groundwatch.runtime.delivery.bus import ENCODER, Outgoing
 from groundwatch.runtime.delivery.streams import read_stream
 from groundwatch.runtime.settings import AlarmSettings
 from groundwatch.runtime.telemetry.metrics import Metrics
-from groundwatch.topology import ALARMS
+from groundwatch.topology import ALARMS, subject_of
 
 LABELS = {"model": "heron-7b", "protocol": "faithscore", "category": "all"}
 
@@ -145,6 +146,8 @@ SECOND = msgspec.structs.replace(FIRST, since=300.0, raised_at=310.0, raised_res
         (FIRST, OVER, None),
         (FIRST, SECOND, None),
         (SECOND, OVER, SECOND),
+        # The one before was raised by other settings, which never found its end.
+        (SECOND, FIRST, msgspec.structs.replace(FIRST, recovered_at=300.0)),
         (OVER, FIRST, OVER),
         (OVER, OVER, None),
         (OVER, SECOND, None),
@@ -158,6 +161,28 @@ SECOND = msgspec.structs.replace(FIRST, since=300.0, raised_at=310.0, raised_res
 )
 def test_what_the_stream_lacks_of_an_alarm_or_its_end(alarm, last, news):
     assert _news(alarm, last) == news
+
+
+async def told(desk: AlarmPublisher) -> list[tuple[float, float | None]]:
+    """What it would show, by when it was raised and when it was over."""
+    await desk._read_announced()
+    return [(one.alarm.raised_at, one.recovered_at) for one in desk.raised]
+
+
+async def test_who_acknowledges_an_earlier_alarm_ends_none_that_came_after_it(bus, clean_streams, settings):
+    """Announced by a version that told no ends; and under settings that never found the first one's end."""
+    desk = AlarmPublisher(settings, bus, Metrics())
+    for one in (FIRST, SECOND):
+        place = subject_of("alarm", one.run, one.protocol, one.key)
+        await bus.create(Outgoing(subject=place, payload=ENCODER.encode(one), expect=None))
+    assert await told(desk) == [(110.0, 300.0), (310.0, None)]
+    third = msgspec.structs.replace(FIRST, since=400.0, raised_at=410.0)
+    await desk._announce(third)
+    assert [(one.raised_at, one.recovered_at) for one in (await announced(bus))[2:]] == [
+        (310.0, 400.0),
+        (410.0, None),
+    ]
+    assert await told(desk) == [(110.0, 300.0), (310.0, 400.0), (410.0, None)]
 
 
 async def test_of_two_gateways_one_announces(gateway_factory, publish, bus, settings):

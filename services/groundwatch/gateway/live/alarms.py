@@ -135,15 +135,21 @@ class AlarmPublisher(SupervisedTask):
     def raised(self) -> list[Raised]:
         """Alarms, the oldest first. Those that were announced and that the rule of now does not find are
         `earlier` ones: they stay until somebody acknowledges them."""
-        found = list(self.alarms.raised)
         own: dict[tuple[str, ...], list[AlarmRaised]] = {}
-        for one in found:
+        for one in self.alarms.raised:
             own.setdefault(kind_of(one.alarm), []).append(one.alarm)
-        for alarm in self._announced.values():
-            same = own.get(kind_of(alarm), ())
+        earlier: list[Raised] = []
+        began: dict[tuple[str, ...], float] = {}
+        for alarm in reversed(self._announced.values()):
+            kind = kind_of(alarm)
+            same, over = own.get(kind, ()), began.get(kind)
+            began[kind] = alarm.since
             if not any(one.since <= alarm.raised_at and alarm.since <= one.raised_at for one in same):
-                found.append(Raised(alarm=alarm, earlier=True))
-        return sorted(found, key=lambda one: one.alarm.raised_at)
+                # Of one kind, one follows the other, whether or not the end was told.
+                if alarm.recovered_at is None and over is not None:
+                    alarm = _over(alarm, over, None)
+                earlier.append(Raised(alarm=alarm, earlier=True))
+        return sorted([*self.alarms.raised, *earlier[::-1]], key=lambda one: one.alarm.raised_at)
 
     def end(self, alarm: AlarmRaised) -> None:
         """Announce that an earlier alarm is over: the rule of now never would."""
@@ -246,9 +252,11 @@ class AlarmPublisher(SupervisedTask):
             )
             if await self._bus.create(message) is Stored.NEW:
                 self._tell(news)
-                return
-            # Another gateway was faster: look at what it has written.
-            await asyncio.sleep(0.05)
+                if (news.recovered_at is None) is (alarm.recovered_at is None):
+                    return
+            else:
+                # Another gateway was faster: look at what it has written.
+                await asyncio.sleep(0.05)
 
     def _tell(self, alarm: AlarmRaised) -> None:
         names = {name: getattr(alarm, name) for name in ("model", "protocol", "category")}
@@ -277,8 +285,14 @@ def _news(alarm: AlarmRaised, last: AlarmRaised | None) -> AlarmRaised | None:
     if last is None:
         return alarm
     if alarm.recovered_at is None:
-        return alarm if alarm.since > last.raised_at else None
+        if alarm.since <= last.raised_at:
+            return None
+        # One of other settings, which never found its end: this one takes its place.
+        return alarm if last.recovered_at is not None else _over(last, alarm.since, None)
     if last.recovered_at is not None or last.raised_at > max(alarm.raised_at, alarm.recovered_at):
         return None
-    end = {"recovered_at": alarm.recovered_at, "recovered_response": alarm.recovered_response}
-    return msgspec.structs.replace(last, **end)
+    return _over(last, alarm.recovered_at, alarm.recovered_response)
+
+
+def _over(alarm: AlarmRaised, at: float, response: int | None) -> AlarmRaised:
+    return msgspec.structs.replace(alarm, recovered_at=at, recovered_response=response)
