@@ -232,7 +232,12 @@ class Live:
     @property
     def raised(self) -> Sequence[Raised]:
         """Alarms, the oldest first; those without an end are raised now."""
-        return self._alarms.raised
+        found = self._alarms.raised
+        if not self._caught_up.is_set():
+            # The rule of now may find them yet.
+            for one in found:
+                one.earlier = False
+        return found
 
     def end(self, alarm: AlarmRaised) -> None:
         """End an alarm that is raised by a rule not in use."""
