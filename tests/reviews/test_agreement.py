@@ -14,13 +14,16 @@ from tests.reviews.test_corrected import judged_answers, truth_about
 from tests.runtime.conftest import eventually
 
 from groundwatch.events import Decision, Judge, OpinionGiven, ResponseScored
+from groundwatch.reviews import agreement
 from groundwatch.reviews.agreement import (
+    AgreementReader,
     agreement_metrics,
     agreement_of,
     read_agreement,
     verdicts_of,
 )
 from groundwatch.reviews.opinions import Opinions
+from groundwatch.reviews.queues import QueueSpec
 from groundwatch.runtime.delivery.bus import Bus, Outgoing
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.statistics.agreement import cohen_kappa
@@ -56,6 +59,28 @@ def test_where_judges_lean_is_told_by_place_and_family_and_weighs_what_was_drawn
     assert found["first third"].bias.value == 0.0
     assert found["family qwen"].bias.value == pytest.approx(10 / 33) and found["family qwen"].by == "people"
     assert found["family qwen"].bias.low <= 10 / 33 <= found["family qwen"].bias.high
+    # What was chosen since the judge refuted it is often refuted wrongly, and stands for no others.
+    chosen = [msgspec.structs.replace(one, queue="chosen", reviewer="ben") for one in opinions]
+    for narrowed in ({"verdict": Decision.REFUTED}, {"rule": "alarm"}):
+        specs = [QueueSpec(name="chosen", protocol="faithscore", **narrowed)]
+        biases = agreement_of([*chosen, *opinions], known(lean, right), specs=specs).bias
+        assert biases == tuple(found.values())
+
+
+@pytest.mark.usefixtures("clean_streams")
+async def test_however_much_models_say_people_are_held_against_the_judges(
+    bus: Bus, publish: Publish, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agreement, "REMEMBERED", 4)
+    answers = judged_answers(6, 5)
+    await publish([event for event, _ in answers])
+    reader, model = AgreementReader(bus), {"judge": Judge(engine="second"), "reviewer": "judge:second"}
+    for event, wrong in answers[:4]:
+        await Opinions(bus).give(msgspec.structs.replace(truth_about(event, wrong), **model))
+    assert {one.by for one in (await reader.compute(1.0)).bias} == {"model"}
+    for event, wrong in answers[4:]:
+        await Opinions(bus).give(truth_about(event, wrong))
+    assert (await reader.compute(2.0)).judges[0].answers == 2
 
 
 def test_kappa_is_that_of_scikit_learn() -> None:

@@ -128,6 +128,9 @@ def table_of(pairs: Pairs) -> Table:
 
 KEY = "agreement"
 REMEMBERED = 100_000
+OF_MODELS = 10_000
+"""The latest opinions of models, which come by themselves: of each the outcome is looked up."""
+
 RESAMPLES = 500
 NUMBERS = ("value", "low", "high", "n")
 """Of an interval, what metrics show."""
@@ -219,20 +222,24 @@ class AgreementReader:
         self._known: dict[tuple[str, str, str], Verdicts] = {}
 
     async def compute(self, at: float) -> Agreement:
-        """Over all opinions that are kept but objections, those of models for the bias alone; `unreadable`
-        ones are skipped. Raises `Unavailable`."""
+        """Over all opinions that are kept but objections, and the latest of models, for the bias alone;
+        `unreadable` ones are skipped. Raises `Unavailable`."""
         reading = Opinions(self._bus)
-        opinions = [one for one in await reading.latest() if not one.objection and (one.facts or one.mark)]
+        told = [one for one in await reading.latest() if not one.objection and (one.facts or one.mark)]
         self.unreadable = reading.unreadable
-        for opinion in opinions:
-            if _place(opinion) not in self._known and len(self._known) < REMEMBERED:
-                self._known[_place(opinion)] = await self._verdicts(opinion)
+        models = sorted((one for one in told if one.judge is not None), key=lambda one: one.given_at)
+        opinions = [*(one for one in told if one.judge is None), *models[-OF_MODELS:]]
+        places = list(dict.fromkeys(map(_place, opinions)))[:REMEMBERED]
+        for place in places:
+            if place not in self._known:
+                self._known[place] = await self._verdicts(*place)
+        self._known = {place: self._known[place] for place in places}
         specs = await Queues(self._bus).list()
-        return await asyncio.to_thread(agreement_of, opinions, dict(self._known), at, specs)
+        return await asyncio.to_thread(agreement_of, opinions, self._known, at, specs)
 
-    async def _verdicts(self, opinion: OpinionGiven) -> Verdicts:
+    async def _verdicts(self, run: str, protocol: str, key: str) -> Verdicts:
         """None of an answer that is kept no longer."""
-        subject = subject_of("outcome", opinion.run, opinion.protocol, opinion.key)
+        subject = subject_of("outcome", run, protocol, key)
         found = await self._bus.history.last(OUTCOMES, subject)
         outcome = decoded(_SCORED, found) if found is not None else None
         return verdicts_of(outcome) if outcome is not None else ()
@@ -250,7 +257,8 @@ def agreement_of(
 ) -> Agreement:
     """By protocol and category, and of first judges by their set; drift in the queues of `specs`. Facts that
     a reviewer added, removed or wrote anew have no verdict to be held against."""
-    bias = biases_of(opinions, verdicts)
+    specs = list(specs)
+    bias = biases_of(specs, opinions, verdicts)
     opinions = [one for one in opinions if one.judge is None]
     judged: dict[tuple[str, str, str], dict[str, Pairs]] = defaultdict(dict)
     labels: dict[tuple[str, str], dict[tuple[str, int], Counter[bool]]] = defaultdict(dict)
@@ -294,13 +302,20 @@ def agreement_of(
 
 
 def biases_of(
-    opinions: Iterable[OpinionGiven], verdicts: Mapping[tuple[str, str, str], Verdicts]
+    specs: Iterable[QueueSpec],
+    opinions: Iterable[OpinionGiven],
+    verdicts: Mapping[tuple[str, str, str], Verdicts],
 ) -> tuple[JudgeBias, ...]:
-    """By protocol, set of judges, who gave the opinion, and part; none of a part of one answer alone."""
+    """By protocol, set of judges, who gave the opinion, and part; none of a part of one answer alone.
+
+    Queues whose answers were chosen by what the first judges said of them say nothing here.
+    """
+    chosen = {spec.name for spec in specs if spec.rule == "alarm" or spec.verdict is not None}
     groups: dict[tuple[str, str, str, str], dict[str, list[float]]] = defaultdict(dict)
     facts = Counter[tuple[str, str, str, str]]()
     for one in opinions:
-        claims = verdicts.get(_place(one), ()) if one.probability > 0 else ()
+        drawn = one.probability > 0 and one.queue not in chosen
+        claims = verdicts.get(_place(one), ()) if drawn else ()
         by, weight = "people" if one.judge is None else "model", one.weight / (one.probability or 1.0)
         for fact in one.facts:
             if fact.claim is None or fact.claim >= len(claims) or fact.removed:
