@@ -7,6 +7,7 @@ import gzip
 import socket
 from typing import Any
 
+import msgspec
 import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 from starlette.responses import Response
@@ -17,8 +18,9 @@ from tests.support.receivers import HttpTarget, attributes_of, listening
 from groundwatch.events import OutcomeKind
 from groundwatch.runtime.delivery.dead_letters import DeadLetter, dead_letters, send_again
 from groundwatch.runtime.delivery.outcomes import outgoing, replace_dead
+from groundwatch.runtime.delivery.provisioning import bind_receiver
 from groundwatch.runtime.local.servers import free_port
-from groundwatch.topology import OUTCOMES, RETRY
+from groundwatch.topology import OUTCOMES, RETRY, receiver_consumer
 
 
 async def letters(bus: Any) -> list[DeadLetter]:
@@ -323,6 +325,9 @@ async def test_alarms_are_told_to_every_webhook(outflow, bus, http_target) -> No
     async with listening(other):
         other.answers = [500, 200, 200]
         hook = {"kind": "webhook", "secret_env": "HOOK"}
+        # One of a version before, whose order of telling was any.
+        known = msgspec.structs.replace(receiver_consumer("other", "alarm"), max_ack_pending=1_000)
+        await bind_receiver(bus.js, [known], 1)
         told = await outflow(
             it={**hook, "url": http_target.url + "/alarms"},
             other={**hook, "url": other.url, "tenants": ["zoo"]},

@@ -151,7 +151,11 @@ async def bind_receiver(js: JetStreamContext, specs: Sequence[ConsumerSpec], rep
     """Make the consumers of a receiver, by partition: one that is new begins with what comes from now on. One
     that is there goes on where it was, whatever waits for it by then."""
     for spec in specs:
-        if await _config(js.consumer_info(spec.stream, spec.name)) is not None:
+        if (found := await _config(js.consumer_info(spec.stream, spec.name))) is not None:
+            if found.max_ack_pending != spec.max_ack_pending:
+                # Of another version: the order in which a receiver is told hangs on it.
+                bounded = found.evolve(max_ack_pending=spec.max_ack_pending, metadata=None)
+                await js.add_consumer(spec.stream, bounded)
             continue
         config = consumer_config(spec, replicas).evolve(
             name=spec.name,
