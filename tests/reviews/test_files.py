@@ -50,6 +50,7 @@ async def test_opinions_go_out_as_faithscores_annotations(
             outcomes[0], reviewer="ann", labels=(Label.DESCRIPTIVE, Label.ANALYTICAL), mark=3, **given
         ),
         opinion_on(outcomes[1], reviewer="ben", labels=(Label.DESCRIPTIVE, None), **given),
+        opinion_on(outcomes[1], reviewer="eve", facts=(), given_at=1.0),
         opinion_on(outcomes[1], reviewer="judge:1", judge=Judge(engine="llm"), **given),
         opinion_on(outcome("gone", units=UNITS), reviewer="ann", **given),
         opinion_on(msgspec.structs.replace(outcomes[1], protocol="tri-he"), reviewer="ann", **given),
@@ -57,6 +58,7 @@ async def test_opinions_go_out_as_faithscores_annotations(
     left_out: list[str] = []
     lines = [line async for line in lines_of(bus, opinions, "faithscore", left_out.append)]
     assert left_out == [
+        "that were taken back",
         "of judges",
         "about answers that are kept no longer",
         "about other protocols' claims",

@@ -293,6 +293,8 @@ def _no_annotation(one: OpinionGiven) -> str:
     """
     if one.objection:
         return "objections"
+    if not (one.facts or one.labels or one.mark):
+        return "that were taken back"
     if one.protocol != FAITHSCORE:
         return "about other protocols' claims"
     if one.judge is not None:
