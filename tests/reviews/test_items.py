@@ -110,11 +110,13 @@ async def test_who_comes_back_gets_the_item_that_is_held_and_the_draft(bus_facto
     assert await again.load_draft("q", held.key, "ann") == {"facts": ["false"]}
 
 
-async def test_next_goes_on_behind_an_item_and_round(bus: Bus) -> None:
+@pytest.mark.parametrize("by_hand", [{}, {"order": 0.0, "probability": 0.0}])
+async def test_next_goes_on_behind_an_item_and_round(bus: Bus, by_hand: dict[str, float]) -> None:
     items = Items(bus)
     for number in range(3):
-        await items.create(item(number))
+        await items.create(item(number, **by_hand))
     order = [one.key for one in await items.list("q")]
+    assert [one.key for one in await items.list("q", after=order[0], limit=1)] == [order[1]]
     seen, after = [], ""
     for _ in range(4):
         found = await items.next("q", "ann", after)

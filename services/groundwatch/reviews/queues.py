@@ -209,15 +209,15 @@ class Items:
         the end it goes on at the beginning. None when there is nothing left for this reviewer.
         """
         known = await self._current(queue)
-        begin = known[after].order if after in known else -1.0
+        begin = _order(known[after]) if after in known else (-1.0, "")
         candidates = [
             item for item in known.values() if tenant in ("", item.tenant) and self._is_free(item, reviewer)
         ]
         now = self._clock()
 
-        def place(item: Item) -> tuple[bool, bool, float]:
+        def place(item: Item) -> tuple[bool, bool, tuple[float, str]]:
             mine = not after and reviewer in holding(item, now)
-            return not mine, item.order <= begin, item.order
+            return not mine, _order(item) <= begin, _order(item)
 
         for item in sorted(candidates, key=place):
             if item.key == after:
@@ -324,9 +324,9 @@ class Items:
     async def list(self, queue: str, *, tenant: str = "", after: str = "", limit: int = PAGE) -> list[Item]:
         """Items in the order in which they are given, behind that of the key `after`."""
         known = await self._current(queue)
-        begin = known[after].order if after in known else -1.0
-        found = [item for item in known.values() if item.order > begin and tenant in ("", item.tenant)]
-        return sorted(found, key=lambda item: item.order)[:limit]
+        begin = _order(known[after]) if after in known else (-1.0, "")
+        found = [item for item in known.values() if _order(item) > begin and tenant in ("", item.tenant)]
+        return sorted(found, key=_order)[:limit]
 
     async def all(self, queue: str) -> Sequence[Item]:
         return tuple((await self._current(queue)).values())
@@ -387,6 +387,11 @@ class Items:
             known.setdefault(item.queue, {})[item.key] = item
         self._known = known
         return True
+
+
+def _order(item: Item) -> tuple[float, str]:
+    """Where it stands: all that were chosen by hand come first."""
+    return item.order, item.key
 
 
 def _item_key(queue: str, key: str) -> str:
