@@ -286,7 +286,7 @@ class Items:
 
     async def reopen(self, queue: str, key: str, reviewer: str) -> None:
         """Take back what this reviewer said when they completed the item, which is a draft again, theirs to
-        complete: until then it counts nowhere. Raises `UnknownName`."""
+        complete: until then it counts nowhere, unless it was said for another queue. Raises `UnknownName`."""
         item = await self.find(queue, key)
         said = await self._opinions.last(item.run, item.protocol, reviewer, key)
         if reviewer not in item.done_by or said is None:
@@ -300,8 +300,9 @@ class Items:
             return msgspec.structs.replace(item, held_by=held, done_by=done)
 
         await self._change(queue, key, change)
-        nothing: dict[str, Any] = {"labels": (), "facts": (), "mark": None, "probability": 0.0}
-        await self._opinions.give(msgspec.structs.replace(said, given_at=self._clock(), **nothing))
+        if said.queue == queue:
+            nothing: dict[str, Any] = {"labels": (), "facts": (), "mark": None, "probability": 0.0}
+            await self._opinions.give(msgspec.structs.replace(said, given_at=self._clock(), **nothing))
 
     async def save_draft(self, queue: str, key: str, reviewer: str, draft: dict[str, Any]) -> Item:
         """Keep what a reviewer has so far, and hold the item for longer.

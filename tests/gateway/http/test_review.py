@@ -87,6 +87,22 @@ async def test_a_review_from_the_item_to_the_opinion(reviewing, bus):
     assert (revised.mark, revised.revision) == (2, 2)
 
 
+async def test_what_is_said_of_one_that_was_put_there_by_hand_counts_on_where_it_was_drawn(reviewing, bus):
+    http, items = await reviewing(1), Items(bus)
+    (drawn,) = await items.list("q")
+    await Queues(bus).create(QueueSpec(name="hand", protocol="faithscore"))
+    await items.create(msgspec.structs.replace(drawn, queue="hand", probability=0.0))
+    for queue, mark in (("q", 4), ("hand", 2)):
+        at = f"/v1/queues/{queue}/items/{drawn.key}/opinion"
+        assert (await http.post(at, json={"reviewer": "ann"} | OPINION | {"mark": mark})).json()["stored"]
+    (said,) = await Opinions(bus).latest()
+    assert (said.mark, said.queue, said.probability, len(said.facts)) == (2, "q", 0.25, 3)
+    # Taken back there, it is not taken from the queue that drew it.
+    assert (await http.request("DELETE", at, json={"reviewer": "ann"})).status_code == 204
+    assert await Opinions(bus).latest() == [said]
+    assert not (await items.find("hand", drawn.key)).done
+
+
 async def test_nothing_of_what_the_judge_said_is_shown_before(reviewing):
     http = await reviewing()
     got = await http.post("/v1/queues/q/next", json={"reviewer": "ann"})

@@ -166,6 +166,12 @@ class ReviewRoutes:
         item = await self._found(request, spec)
         outcome = await self._outcome(item)
         check_opinion(outcome, said.facts, said.labels)
+        queue, likely = spec.name, item.probability
+        if not likely:
+            # It was put here by hand: what they said where it was drawn is revised, and counts there on.
+            before = await self._opinions.last(item.run, item.protocol, reviewer, item.key)
+            if before is not None and before.probability:
+                queue, likely = before.queue, before.probability
         stored = await self._items.complete(
             spec.name,
             item.key,
@@ -174,8 +180,8 @@ class ReviewRoutes:
                 reviewer=reviewer,
                 facts=said.facts,
                 given_at=time.time(),
-                queue=spec.name,
-                probability=item.probability,
+                queue=queue,
+                probability=likely,
                 labels=said.labels,
                 mark=said.mark,
                 seconds=said.seconds,
