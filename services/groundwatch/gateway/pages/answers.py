@@ -195,7 +195,7 @@ class AnswerPages:
                 version = version_of(outcome.tags, self._core.answers.version_tags)
                 await self._queues.items.create(item_of(spec, outcome, version, 0.0))
             return RedirectResponse(link, 303)
-        if outcome is None or not number.isdecimal() or said not in {*Decision, "back"}:
+        if outcome is None or not number.isdecimal() or len(number) > 9 or said not in {*Decision, "back"}:
             raise Refused("invalid", "there is no such fact, or nothing that can be said of it", field="fact")
         decision = Decision(said) if said != "back" else None
         reviewer = reviewer_name(caller, who or written.get("reviewer", ""))
