@@ -215,6 +215,11 @@ async def test_people_look_at_an_alarms_answers_by_one_click(browser, gateway):
         head = page.locator(".alarm-head")
         compare = head.get_by_role("link", name="Compare 1.0 and 1.1")
         assert "by=version&model=osprey-13b&first=1.0&second=1.1" in await compare.get_attribute("href")
+        # Of this alarm, whatever was raised since, and of one side of its change.
+        await expect(head.locator("[name=since]")).to_have_value(str(alarm.since))
+        await expect(page.locator("#runbook")).to_contain_text(
+            "Have people look draws answers from the change on"
+        )
         await head.get_by_role("button", name="Have people look").click()
         await page.wait_for_url("**/queues/alarm-*")
         await page.goto(address(gateway, place(alarm)))
