@@ -396,8 +396,14 @@ def test_markdown_runs_nothing_and_loads_nothing(hostile):
     assert all(re.match(r'<a href="(https?|mailto):', tag) for tag in tags if tag.startswith("<a"))
 
 
+TABLE = "|a" * 300 + "|\n" + "|-" * 300 + "|\n" + "b\n" * 200 + "\n"
+"""Few characters, and 60,000 cells."""
+
+
 @pytest.mark.parametrize(
-    "hostile", ["[" * 20_000, "![a](" * 4_000, "*a " * 6_600, "`a" * 10_000, "**a**" * 4_000]
+    "hostile",
+    ["[" * 20_000, "![a](" * 4_000, "*a " * 6_600, "`a" * 10_000, "**a**" * 4_000, TABLE * 12],
+    ids=["brackets", "images", "stars", "ticks", "bold", "tables"],
 )
 def test_no_markdown_takes_long(hostile):
     begun = time.process_time()

@@ -18,6 +18,9 @@ from groundwatch.gateway.pages.rendering import visible
 LONGEST_MARKDOWN = 20_000
 """Characters of an answer that is shown so."""
 
+MOST_CELLS = 10_000
+"""Cells that its tables may come to: rows without any are filled up, so that few characters make many."""
+
 _TARGET = re.compile(r"\]\([^()]*(?:\([^()]*\)[^()]*)*\)")
 _LINE = re.compile(r"\r\n|\r|\n")
 _SAFE = re.compile(r"(?:https?|mailto):", re.IGNORECASE)
@@ -117,8 +120,10 @@ _PLAIN = {"paragraph_open", "paragraph_close", "inline", "text", "softbreak"}
 
 
 def as_markdown(answer: str, stretches: Sequence[Stretch]) -> Markup | None:
-    """None of an answer that is too long, or has no Markdown in it."""
-    if len(answer) > LONGEST_MARKDOWN:
+    """None of an answer that is too long, whose tables may be too large, or that has no Markdown in it."""
+    lines = _LINE.split(answer)
+    cells = len(lines) * max(line.count("|") for line in lines)
+    if len(answer) > LONGEST_MARKDOWN or cells > MOST_CELLS:
         return None
     tokens = _MARKDOWN.parse(answer)
     kinds = {one.type for token in tokens for one in (token, *(token.children or ()))}
