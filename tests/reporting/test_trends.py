@@ -117,6 +117,14 @@ def test_a_range_has_what_was_recorded_in_it_and_lasts_while_nothing_comes(monke
     assert versions.rows("1h") == () and versions.rows("24h")
 
 
+@pytest.mark.parametrize("name", trends.RANGES)
+def test_the_first_stretch_of_a_range_is_whole_whenever_its_answers_come(name):
+    first = trends.began(name, time.time())
+    versions = counted(*(outcome("1", Decision.SUPPORTED, first + at) for at in (-100, 20, 140)))
+    (row,) = versions.rows(name)
+    assert row.scored == 2 and first <= time.time() - trends.RANGES[name]
+
+
 def test_a_range_keeps_few_stretches_whatever_comes(monkeypatch):
     now, versions = time.time(), counted()
     for hour in range(200):

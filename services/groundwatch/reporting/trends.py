@@ -31,6 +31,12 @@ VERSIONS = 500
 """Versions that are told apart; of more, those that answered last."""
 
 
+def began(within: str, now: float) -> float:
+    """When the first stretch of a range began: what it counts was recorded since then."""
+    seconds = RANGES[within] / STRETCHES
+    return (now - RANGES[within]) // seconds * seconds
+
+
 class Point(msgspec.Struct, frozen=True):
     """The rate of the answers that were recorded in `seconds` from `start` on."""
 
@@ -151,10 +157,10 @@ class Versions:
         version.last = max(version.last, event.recorded_at)
         if facts[1]:
             version.trend.add(event, facts)
-        age = time.time() - event.recorded_at
+        now = time.time()
         for name, window in version.ranges.items():
             # A clock that is ahead must not make all others old.
-            if -window.seconds < age < RANGES[name]:
+            if began(name, now) <= event.recorded_at < now + window.seconds:
                 window.add(event, facts)
 
     def state(self) -> VersionsState:
@@ -170,7 +176,7 @@ class Versions:
         for key, known in sorted(self._sums.items(), key=lambda one: (*one[0][:3], -one[1].first)):
             sums, trend = known.sums, known.trend
             if within:
-                trend, sums = known.ranges[within].since(time.time() - RANGES[within])
+                trend, sums = known.ranges[within].since(began(within, time.time()))
             if not sums.scored:
                 continue
             rows.append(

@@ -29,8 +29,8 @@ from groundwatch.reporting.alarms import Raised, faults
 from groundwatch.reporting.answers import AnswerQuery
 from groundwatch.reporting.render import beside_rate
 from groundwatch.reporting.report import ModelReport
-from groundwatch.reporting.sums import OTHER
-from groundwatch.reporting.trends import RANGES, Point, Trend, VersionReport, Window, merged_trend
+from groundwatch.reporting.sums import OTHER, Sums
+from groundwatch.reporting.trends import RANGES, Point, Trend, VersionReport, Window, began, merged_trend
 from groundwatch.reviews.corrected import RateTable
 from groundwatch.runtime.delivery.streams import FAULTS
 from groundwatch.statistics.intervals import Interval
@@ -189,7 +189,7 @@ class Overview:
             asked=asked,
             link=lambda **new: address("/", **{**asked, **new}),
             page_of=lambda row: model_address(row.report, within),
-            range_start=int(now - RANGES[within]) if within else "",
+            range_start=int(began(within, now)) if within else "",
             now=now,
             any_models=bool(every),
             tabs={name: sum(bool(row.alarms) for row in tabs[name]) for name in sorted(tabs)},
@@ -343,17 +343,18 @@ class Overview:
             key = (report.model, report.protocol, report.fingerprint)
             of_model = versions.get(key, [])
             trend = merged_trend([one.trend for one in of_model])
-            sums = trend.since(0.0)[1] if isinstance(trend, Window) else None
+            # A range in which nothing was recorded has no numbers, and not those of all time.
+            sums = trend.since(0.0)[1] if isinstance(trend, Window) else Sums() if within else None
             rows.append(
                 ModelRow(
                     report=report,
-                    first=time.time() - RANGES[within] if within else 0.0,
+                    first=began(within, time.time()) if within else 0.0,
                     judges=_judges(report.judges),
                     corrected=corrected.rate(*key)
                     or (corrected.rate(*key, version=of_model[0].version) if len(of_model) == 1 else None),
                     rate=weighted_rate(sums.facts) if sums else report.hallucination_rate,
                     coverage=sums.coverage if sums else report.coverage,
-                    answers=sums.scored if sums else 0 if within else report.responses,
+                    answers=sums.scored if sums else report.responses,
                     cost=sums.cost if sums else report.cost,
                     trend=trend,
                     alarms=[
