@@ -17,7 +17,9 @@ from tests.test_image_files import scans
 from groundwatch.archive.images import ImageCooling, needed_in_work
 from groundwatch.erasure.finding import Stores
 from groundwatch.erasure.retention import enforce
+from groundwatch.gateway.thumbnails import Thumbnails
 from groundwatch.runtime.settings import ArchiveSettings, RetentionSettings
+from groundwatch.runtime.settings.gateway import IntakeSettings
 from groundwatch.runtime.stores import images
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.topology import RESPONSES
@@ -262,6 +264,21 @@ async def test_a_list_shows_small_whole_images(gateway, pictures, kind, size, op
     with Image.open(io.BytesIO(reply.content)) as shown:
         assert shown.size == small
     assert (await gateway.http.get(f"/v1/images/{sha256}?width=10000")).status_code == 422
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+def test_a_small_picture_needs_no_second_copy_of_a_large_one(mode, monkeypatch):
+    data, copied = io.BytesIO(), []
+    Image.new(mode, (900, 600)).save(data, "PNG")
+    convert = Image.Image.convert
+
+    def counted(image, mode, **more):
+        copied.append(image.size)
+        return convert(image, mode, **more)
+
+    monkeypatch.setattr(Image.Image, "convert", counted)
+    small = Thumbnails(None, IntakeSettings())._shrink(data.getvalue(), 224)
+    assert small and max(max(size) for size in copied) <= 224
 
 
 async def test_other_media_types_are_415(gateway):

@@ -16,6 +16,9 @@ SIDES = (224, 448)
 """Pixels of the longer side, as addresses ask for them."""
 
 AT_ONCE = 2
+WITHOUT_PALETTE = ("RGB", "RGBA", "L", "CMYK")
+"""Modes whose pixels can be averaged as they are."""
+
 KEPT = 2_000
 """Pictures that are kept, about 10 KB each, for `RECENT_SECONDS`: retention removes images."""
 
@@ -59,8 +62,8 @@ class Thumbnails:
             with Image.open(io.BytesIO(data), formats=READERS) as opened:
                 if max(opened.size) <= side:
                     return None
-                # A JPEG is decoded at a fraction of its size, by `thumbnail` alone.
-                image = opened if opened.format == "JPEG" else opened.convert("RGBA")
+                # `thumbnail` decodes a JPEG at a fraction of its size, and needs no copy of others in full.
+                image = opened if opened.mode in WITHOUT_PALETTE else opened.convert("RGBA")
                 image.thumbnail((side, side))
                 ImageOps.exif_transpose(image, in_place=True)
                 out = io.BytesIO()
