@@ -108,12 +108,12 @@ async def test_every_number_leads_to_the_answers_behind_it(browser, gateway):
     async with open_page(browser, address(gateway), java_script_enabled=False) as page:
         rate = page.locator("table.models tbody tr").first.locator("td.headline a")
         assert await rate.get_attribute("href") == (
-            f"/answers?model={NAME}&protocol=faithscore&verdict=refuted"
+            f"/answers?model={NAME}&protocol=faithscore&verdict=refuted&run=live"
         )
         await page.get_by_role("link", name="By category").click()
         cell = page.locator("table.heat tbody tr").first.locator("td a").first
         assert await cell.get_attribute("href") == (
-            f"/answers?model={NAME}&protocol=faithscore&category=color&verdict=refuted"
+            f"/answers?model={NAME}&protocol=faithscore&category=color&verdict=refuted&run=live"
         )
 
 
@@ -151,7 +151,7 @@ async def test_a_model_has_a_page_with_its_rollouts_alarms_and_what_was_left_out
         assert await chart.locator(".alarm-name").all_text_contents() == ["alarm"]
         await expect(page.get_by_role("table", name="Versions").locator("tbody tr")).to_have_count(2)
         await expect(page.get_by_role("link", name="timed out")).to_have_attribute(
-            "href", f"/answers?model={NAME}&protocol=faithscore&outcome=unscored&reason=timed_out"
+            "href", f"/answers?model={NAME}&protocol=faithscore&outcome=unscored&reason=timed_out&run=live"
         )
         # Who judged is told by name; hashes are for who asks.
         fingerprint = judges["extraction"].fingerprint
@@ -195,7 +195,8 @@ async def test_a_range_shows_what_was_recorded_in_it(browser, gateway, publish):
         await expect(page.locator("table.models tbody td.headline")).to_contain_text("50.0")
         # What is counted begins with a whole stretch, and so does what the link asks for.
         link = await page.locator("td.headline a").get_attribute("href") or ""
-        assert int(link.partition("&since=")[2]) % 150 == 0
+        since = re.search(r"&since=(\d+)&run=live$", link)
+        assert since and int(since[1]) % 150 == 0
 
 
 async def _reads(gateway, path: str, words: str) -> bool:
@@ -299,7 +300,7 @@ async def test_an_archive_whose_streams_are_empty_shows_what_it_has(gateway_fact
 
     async def told() -> bool:
         shown = (await gateway.http.get("/")).text
-        return "the archive has 1." in shown and 'href="/answers?model=heron-7b"' in shown
+        return "the archive has 1." in shown and 'href="/answers?model=heron-7b&amp;run=live"' in shown
 
     await eventually(told, within=20)
 
