@@ -91,6 +91,11 @@ async def is_state(page: Page, kind: str, words: str) -> None:
     await expect(page.locator(f"#state.{kind}")).to_contain_text(words, timeout=15_000)
 
 
+HIDE = """hidden => {
+  Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+  document.dispatchEvent(new Event("visibilitychange"));
+}"""
+
 ADDRESSES = ("/", "/health", "/runs", "/alarms", "/queues", "/answers", "/compare")
 """Of pages that keep themselves as they are now, and of two that only tell whether the gateway answers."""
 
@@ -133,7 +138,13 @@ async def test_a_page_of_a_gateway_that_is_gone_is_not_green(browser, gateway):
     async with shown(browser, f"{at}/health") as health, shown(browser, f"{at}/") as overview:
         for page in (health, overview):
             await is_state(page, "live", "live · ")
+        # Of one that nobody sees it is only asked whether the gateway answers: its numbers grow old.
+        await overview.evaluate(HIDE, True)
+        async with overview.expect_response("**/pulse"):
+            await overview.clock.fast_forward(300_000)
         await gateway.service.drain(0.1)
+        await overview.evaluate(HIDE, False)
+        await is_state(overview, "lost", "no answer · since ")
         for page in (health, overview):
             await page.clock.fast_forward(40_000)
             await is_state(page, "lost", "no answer · since ")

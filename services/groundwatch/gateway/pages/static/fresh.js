@@ -13,7 +13,9 @@ const icon = document.querySelector("link[rel=icon]"), title = document.title.re
 let trueAt = Date.now(), why = "", shown = fresh?.innerHTML;
 
 function clock(moment) { return new Date(moment).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" }); }
+/* Of a page that nobody sees what #fresh has grows old: when somebody comes back, it is told once that is known. */
 function tell() {
+  if (document.hidden) return;
   const seconds = Math.max(0, Math.round((Date.now() - trueAt) / 1000)), problem = page.dataset.problem;
   const kind = problem || seconds >= LOST_S ? "lost" : seconds >= LATE_S ? "late" : "live";
   const words = problem || (kind === "live" ? "live" : why || "no answer");
@@ -82,7 +84,7 @@ async function refresh() {
     }
     if (why) document.dispatchEvent(new Event("answered"));
     why = "";
-    if (!page.dataset.problem) trueAt = Date.now();
+    if (!page.dataset.problem && (!fresh || asked !== "/pulse")) trueAt = Date.now();
   } catch (error) {
     why = ["log in again", "it is gone"].includes(error.message) ? error.message : "no answer";
   }
