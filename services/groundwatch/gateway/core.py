@@ -108,7 +108,7 @@ class GatewayCore:
         self.gauges = StreamGauges(bus, metrics)
         self.nats_monitor = NatsMonitor(settings.nats, metrics) if settings.nats.monitors else None
         most = settings.telemetry.max_labels
-        alarms = AlarmPublisher(settings.alarm, bus, metrics, most)
+        alarms = AlarmPublisher(settings.alarm, bus, metrics, most, self.erased.names_response)
         self.live = Live(
             bus,
             alarms,

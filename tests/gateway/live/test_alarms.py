@@ -8,6 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from groundwatch.erasure.erasing import Eraser
+from groundwatch.erasure.finding import Stores, subject
 from groundwatch.events import AlarmRaised
 from groundwatch.gateway.live.alarms import AlarmPublisher, _news
 from groundwatch.reporting.alarms import named
@@ -191,6 +193,18 @@ async def test_who_acknowledges_an_earlier_alarm_ends_none_that_came_after_it(bu
         (410.0, None),
     ]
     assert await told(desk) == [(110.0, 300.0), (310.0, 400.0), (410.0, None)]
+
+
+async def test_of_an_erased_alarm_no_end_is_announced(bus, clean_streams, settings):
+    erased = set[str]()
+    desk = AlarmPublisher(settings, bus, Metrics(), None, lambda key, tenant: tenant in erased)
+    await desk._announce(FIRST)
+    assert await told(desk) == [(110.0, None)]
+    await Eraser(bus.js, subject(None, "zoo", None), Stores(), wait=0).erase()
+    erased.add("zoo")
+    await desk._announce(OVER)
+    assert await announced(bus) == []
+    assert await told(desk) == []
 
 
 async def test_of_two_gateways_one_announces(gateway_factory, publish, bus, settings):

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import chain
 
@@ -18,6 +18,7 @@ import msgspec
 
 from groundwatch.errors import UNDECODED, GroundwatchError, TransientError, UsageError, words
 from groundwatch.events import LIVE, AlarmRaised, ResponseScored
+from groundwatch.keys import response_key
 from groundwatch.reporting.alarms import REMEMBERED, Alarms, AlarmsState, Raised, kind_of, moment, named
 from groundwatch.runtime.delivery.bus import ENCODER, Bus, Outgoing, Stored
 from groundwatch.runtime.delivery.streams import FAULTS, announced_alarms, decoded, last_message, read_stream
@@ -107,11 +108,20 @@ _DECODER = msgspec.json.Decoder(AlarmRaised)
 class AlarmPublisher(SupervisedTask):
     """Watches outcomes, announces what turns, and says what is raised now."""
 
-    def __init__(self, settings: AlarmSettings, bus: Bus, metrics: Metrics, most: int | None = None) -> None:
-        """`most`: so many models are watched, those that come most often."""
+    def __init__(
+        self,
+        settings: AlarmSettings,
+        bus: Bus,
+        metrics: Metrics,
+        most: int | None = None,
+        names_erased: Callable[[str, str], bool] = lambda key, tenant: False,
+    ) -> None:
+        """`most`: so many models are watched, those that come most often. `names_erased` says whether a
+        response, by its key, or its tenant was erased."""
         super().__init__("gateway-alarms", self._announce_all)
         self._bus = bus
         self._metrics = metrics
+        self._names_erased = names_erased
         self._new_alarms = partial(Alarms, settings.rule, most)
         self.alarms = self._new_alarms()
         self._shown: dict[tuple[str, str, str], set[tuple[str, str, str]]] = {}
@@ -234,15 +244,20 @@ class AlarmPublisher(SupervisedTask):
             self._read_to = read.sequence
             if (alarm := decoded(_DECODER, read)) is not None:
                 self._announced[named(alarm)] = alarm
+        self._announced = {name: one for name, one in self._announced.items() if not self._is_erased(one)}
         while len(self._announced) > REMEMBERED:
             del self._announced[next(iter(self._announced))]
+
+    def _is_erased(self, alarm: AlarmRaised) -> bool:
+        return self._names_erased(response_key(alarm.tenant, alarm.response_id), alarm.tenant)
 
     async def _announce(self, alarm: AlarmRaised) -> None:
         """Put it, or its end, into the stream unless it, or what came later of its kind, is there."""
         subject = subject_of("alarm", alarm.run, alarm.protocol, alarm.key)
         while True:
             sequence, last = await self._last(subject)
-            if (news := _news(alarm, last)) is None:
+            news = _news(alarm, last)
+            if news is None or self._is_erased(news):
                 return
             message = Outgoing(
                 subject=subject,
