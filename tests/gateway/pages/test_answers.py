@@ -267,7 +267,9 @@ async def test_what_has_no_score_is_found_by_its_reason_with_what_mends_it(brows
         await expect(page.locator(".result")).to_have_count(3)
         await page.goto(url(filled, "/"))
         await page.locator(".unscored").get_by_role("link", name="no reference 3").click()
-        await page.wait_for_url("**/answers?protocol=faithscore&outcome=unscored&reason=no_reference&run=live")
+        await page.wait_for_url(
+            "**/answers?protocol=faithscore&outcome=unscored&reason=no_reference&run=live"
+        )
         assert await serious_faults(page) == [] and not await is_too_wide(page)
 
 
