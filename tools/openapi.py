@@ -28,7 +28,8 @@ from groundwatch.gateway.pages.runs import MAY
 from groundwatch.gateway.receivers.cloudevents import CloudEventRoutes
 from groundwatch.gateway.refusals import Recorded
 from groundwatch.gateway.replays import Replay, Wanted
-from groundwatch.reporting.answers import ORDERS, VERDICTS
+from groundwatch.gateway.thumbnails import SIDES
+from groundwatch.reporting.answers import ORDERS, OUTCOMES, VERDICTS
 from groundwatch.reporting.compare.compare import Comparison
 from groundwatch.reviews.agreement import Agreement
 from groundwatch.reviews.queues import QueueSpec
@@ -141,7 +142,8 @@ WORDS = (
     "protocol",
     "id",
 )
-FILTERS = _texts(*WORDS, "cursor", order={"enum": [*ORDERS]}, verdict={"enum": [*VERDICTS]})
+NAMED = {"order": ORDERS, "verdict": VERDICTS, "outcome": OUTCOMES}
+FILTERS = _texts(*WORDS, "cursor", "before", **{name: {"enum": [*names]} for name, names in NAMED.items()})
 EITHER = {JSON: {}, PROTOBUF: BYTES}
 OTLP = Told(
     "OpenTelemetry, as its specification has it",
@@ -167,7 +169,11 @@ API: dict[str, Told] = {
         IMAGE,
         {"image/png": BYTES, "multipart/form-data": {"type": "object"}},
     ),
-    "GET /v1/images/{sha256}": Told("A stored image", {"image/*": BYTES}),
+    "GET /v1/images/{sha256}": Told(
+        "A stored image, or a small picture of it",
+        {"image/*": BYTES},
+        query={"width": {"enum": [*SIDES]}},
+    ),
     "POST /v1/losses": Told("Count what a sender has lost before it came here", OBJECT, LossReport),
     "POST /v1/litellm": Told("Calls, as LiteLLM logs them", BATCH, {JSON: {}}, refused=(PROBLEM, BATCH)),
     "POST /v1/cloudevents": Told(

@@ -19,6 +19,7 @@ from schemathesis.checks import (
 )
 from schemathesis.core.failures import FailureGroup
 
+from groundwatch.reporting.answers import AnswerQuery
 from tools import openapi
 
 DOCUMENT = json.loads((Path(__file__).parents[3] / "docs" / "schema" / openapi.FILE).read_text())
@@ -46,6 +47,8 @@ def test_every_route_is_described() -> None:
     assert declared == openapi.API.keys()
     described = {f"{method.upper()} {path}" for path, one in DOCUMENT["paths"].items() for method in one}
     assert described == declared, "run python -m tools.schema"
+    filters = {*AnswerQuery.__struct_fields__, "q", "cursor", "before"} - {"words"}
+    assert openapi.API["GET /v1/answers"].query.keys() == filters
 
 
 async def test_what_a_gateway_answers_is_as_the_document_says(gateway, publish, response) -> None:
