@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import nats.errors
+
 from groundwatch.runtime.telemetry.logs import configure, logger, outage
 
 HOSTILE = "\x1b]0;owned\x07 [/x] \u202e\x9b2J\nfake line"
@@ -30,6 +32,7 @@ def test_what_is_lost_is_told_while_nats_is_away_too(capsys):
     outage.begin()
     why = "publishing to gw.response.live.a failed: connection reconnecting"
     logger.warning("gateway.live", problem=why)
+    logger.warning("gateway.gauges", error=repr(nats.errors.ConnectionReconnectingError()))
     logger.warning("gateway.proxy_lost", reason=why)
     logger.error("alarm.lost", error=why)
     told = [json.loads(line)["event"] for line in capsys.readouterr().err.splitlines()]

@@ -19,6 +19,7 @@ SETTLING = 15.0
 
 _OF_NATS = re.compile(
     r"nats: |\bNATS\b|no answer from the server|consumer not found|connection (reconnecting|closed)"
+    r"|Connection(Reconnecting|Closed)Error|NoRespondersError"
 )
 
 
