@@ -66,7 +66,6 @@ async def test_rates_of_what_is_reviewed_by_keys_hold_the_truth(tmp_path: Path):
         ids = {item.key: item.id for item in await items.all("demo")}
         async with open_browser() as browser:
             person = await reviewer_at(browser, f"{system.gateway_url}/review/demo")
-            await person.page.evaluate("document.getElementById('digit-commits').click()")
             await person.page.evaluate("document.querySelector('#form input').focus()")
             finished = person.page.locator("#finished")
             for done in range(REVIEWED):
