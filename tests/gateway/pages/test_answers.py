@@ -233,6 +233,9 @@ async def test_pages_of_a_search_lead_both_ways_and_a_link_keeps_its_times(brows
         await expect(page.get_by_role("link", name="Next page")).to_have_count(0)
         await page.get_by_role("link", name="Previous page").click()
         await expect(page.locator(".place")).to_have_text("26–50 of 60")
+        await page.locator(".result a.sentence").nth(1).click()
+        await expect(page.locator("#found")).to_contain_text("27 of 60")
+        await page.go_back()
         await page.get_by_role("link", name="Previous page").click()
         await expect(page.locator(".place")).to_have_text("1–25 of 60")
         assert await page.locator(".result .code").all_inner_texts() == first

@@ -11,6 +11,7 @@ function read(page) {
     links: [...results.querySelectorAll("a.sentence")].map(one => one.getAttribute("href")),
     next: page.querySelector(".pager a[rel=next]")?.getAttribute("href") || "",
     total: Number(results.dataset.total) || 0,
+    start: Number(results.dataset.start),
   };
 }
 
@@ -29,8 +30,9 @@ const bar = document.getElementById("found");
 const found = bar && kept(), at = found ? found.links.indexOf(here) : -1;
 if (at >= 0) {
   const [previous, up, next] = bar.querySelectorAll("a");
-  const total = Math.max(found.total, found.links.length), more = !found.total && found.next ? "+" : "";
-  up.textContent = `${at + 1} of ${total.toLocaleString("en")}${more}`;
+  const before = found.start - 1, more = !found.total && found.next ? "+" : "";
+  const total = Math.max(found.total, before + found.links.length);
+  up.textContent = `${before + at + 1} of ${total.toLocaleString("en")}${more}`;
   up.href = found.from;
   if (at > 0) previous.href = found.links[at - 1];
   if (found.links[at + 1] || found.next) next.href = found.links[at + 1] || found.next;
