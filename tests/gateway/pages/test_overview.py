@@ -162,6 +162,9 @@ async def test_a_model_has_a_page_with_its_rollouts_alarms_and_what_was_left_out
         told = await page.locator(".figures dd").all_inner_texts()
         assert [one.split("\n")[0] for one in told] == ["–", "–", "0", "$0.00"]
         assert (await gateway.http.get("/models/dodo/3", headers={"Accept": "text/html"})).status_code == 404
+        # While the history is read, it is not known yet that there is none.
+        gateway.service.core.live._caught_up.clear()
+        assert (await gateway.http.get("/models/dodo/3")).status_code == 503
 
 
 async def test_a_wall_is_read_from_afar_does_not_scroll_and_moves_by_itself(browser, gateway, publish):

@@ -223,6 +223,8 @@ class Overview:
         if query.get("seen") == state:
             return Response(status_code=204)
         rows = await self._rows([one for one in report["models"] if one["model"] == name], within)
+        if not rows and not report["complete"]:
+            raise Refused("unavailable", "The history is being read, and no answer of this model came yet")
         if not rows:
             raise Refused(
                 "not_found", "No answer of a model of this name was judged, or it is told as “other”."
