@@ -129,6 +129,9 @@ async def test_behind_tls_the_cookie_goes_over_tls_alone(gateway_factory, tokens
     form = {"token": EVERY, "next": "/"}
     sent = headers | {"Origin": "https://gw.test"}
     begun = await person.http.post("/login", data=form, headers=sent)
+    # What is copied from pages sends no token without TLS either.
+    known = {"Host": "gw.test", "Authorization": f"Bearer {EVERY}"}
+    assert "curl https://gw.test/v1/responses" in (await gateway.http.get("/", headers=known)).text
     session = begun.headers.get_list("set-cookie")[0]
     assert session.startswith("__Host-groundwatch-session=") and "; secure" in session.lower()
     assert "Max-Age=3599" in session or "Max-Age=3600" in session

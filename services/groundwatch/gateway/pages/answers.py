@@ -47,7 +47,7 @@ from groundwatch.gateway.pages.painting import (
     stretches_of,
 )
 from groundwatch.gateway.pages.rendering import MOST as MOST_CHARACTERS
-from groundwatch.gateway.pages.rendering import Pages, address, answer_address, isolated, visible
+from groundwatch.gateway.pages.rendering import Pages, address, answer_address, isolated, origin_of, visible
 from groundwatch.gateway.pages.review import may_see, reviewer_name
 from groundwatch.gateway.refusals import Refused, bounded
 from groundwatch.protocols.base import Stage
@@ -282,7 +282,7 @@ class AnswerPages:
             more_facts=len(outcome.claims) - len(claims) if outcome is not None else 0,
             names=names,
             queues=[one for one in queues if one[0].protocol == protocol],
-            origin=str(request.base_url).rstrip("/"),
+            origin=origin_of(request, self._core.settings.login),
             of_run={hit.run: hit for hit in found.hits if hit.protocol == protocol},
             in_words=caller.in_words,
             shown_tenant=tenant,

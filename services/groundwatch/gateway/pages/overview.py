@@ -22,7 +22,7 @@ from groundwatch.gateway.http.requests import Route, is_json, json
 from groundwatch.gateway.live.alarms import Acknowledgement, Acknowledgements
 from groundwatch.gateway.pages.first_steps import FEW as FEW_ANSWERS
 from groundwatch.gateway.pages.first_steps import first_steps
-from groundwatch.gateway.pages.rendering import Pages, address, scale_top
+from groundwatch.gateway.pages.rendering import Pages, address, origin_of, scale_top
 from groundwatch.gateway.refusals import Refused
 from groundwatch.keys import digest
 from groundwatch.reporting.alarms import Raised, faults
@@ -163,7 +163,7 @@ class Overview:
         report = await live.report()
         archived = {} if report["models"] or not report["complete"] else await self._archived()
         judged = {row["model"] for row in report["models"]}
-        steps = first_steps(self._core, f"{request.url.scheme}://{request.url.netloc}", judged)
+        steps = first_steps(self._core, origin_of(request, self._core.settings.login), judged)
         state = self._state(report, now // 60, steps.left, archived, asked)
         if query.get("seen") == state:
             return Response(status_code=204)

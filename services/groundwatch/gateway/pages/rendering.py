@@ -26,6 +26,7 @@ from groundwatch.gateway.auth import ANYBODY, VIEW, Caller, Need
 from groundwatch.gateway.http.requests import Route, known_caller
 from groundwatch.gateway.refusals import Refused, refusal_of
 from groundwatch.runtime.delivery.streams import FAULTS
+from groundwatch.runtime.settings.login import LoginSettings
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.statistics.intervals import Interval
 from groundwatch.times import moment_of
@@ -400,6 +401,11 @@ def answer_address(name: str, tenant: str = "", run: str = "", protocol: str = "
     """The address of one answer, by its id."""
     tenant, run = "" if tenant == DEFAULT_TENANT else tenant, "" if run == LIVE else run
     return address(f"/answers/{quote(name, safe='')}", tenant=tenant, run=run, protocol=protocol)
+
+
+def origin_of(request: Request, login: LoginSettings) -> str:
+    """Where this gateway is reached; a request does not tell of TLS that ends before it."""
+    return login.url or str(request.base_url).rstrip("/")
 
 
 def address(path: str, /, **query: Any) -> str:
