@@ -474,6 +474,16 @@ async def test_an_answer_is_put_into_a_queue_by_hand_and_copied_as_curl(browser,
         await page.get_by_role("button", name="Add to queue look").click()
         await expect(page.get_by_role("link", name="in look, chosen by hand")).to_be_visible()
         assert await page.get_by_role("button", name="Add to queue").count() == 0
+        # Without TLS there is no clipboard, and what is copied stands nowhere on the page.
+        await page.evaluate(
+            """() => {
+                Object.defineProperty(navigator, "clipboard", { value: undefined });
+                document.addEventListener("copy", () => { window.copied = String(getSelection()); });
+            }"""
+        )
+        await page.get_by_role("button", name="Copy as curl").click()
+        await expect(page.get_by_role("button", name="Copied")).to_be_visible()
+        assert await page.evaluate("window.copied") == command
     (item,) = await queues.items.list("look")
     assert (item.id, item.probability, item.wanted) == ("kitchen", 0.0, 1)
     # What the queue draws later is an item like any other, to be looked at anew.

@@ -5,8 +5,11 @@ const TOLD_MS = 2000;
 async function copy(text, element) {
   /* Only an address with TLS, or this machine, has a clipboard: elsewhere the text is selected, and copied by hand. */
   if (navigator.clipboard) return navigator.clipboard.writeText(text).then(() => "Copied");
-  if (element) getSelection().selectAllChildren(element);
-  return document.execCommand("copy") ? "Copied" : "Selected";
+  const selected = element ?? document.body.appendChild(Object.assign(document.createElement("pre"), { textContent: text }));
+  getSelection().selectAllChildren(selected);
+  const copied = document.execCommand("copy");
+  if (selected !== element) selected.remove();
+  return copied ? "Copied" : element ? "Selected" : "Not copied";
 }
 document.addEventListener("click", async event => {
   const button = event.target.closest("[data-copy]");
