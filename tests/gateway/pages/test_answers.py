@@ -401,6 +401,11 @@ def test_markdown_runs_nothing_and_loads_nothing(hostile):
     assert all(re.match(r'<a href="(https?|mailto):', tag) for tag in tags if tag.startswith("<a"))
 
 
+def test_numbers_of_a_table_stand_right_without_a_style_of_their_own():
+    made = shown("|a|b|\n|:-|-:|\n|1|2|")
+    assert "style=" not in made and "<td>1</td>" in made and '<td class="number">2</td>' in made
+
+
 TABLE = "|a" * 300 + "|\n" + "|-" * 300 + "|\n" + "b\n" * 200 + "\n"
 """Few characters, and 60,000 cells."""
 

@@ -73,6 +73,9 @@ class _Renderer(RendererHTML):
             if token.type.startswith("heading"):
                 token.tag = "div"
                 token.attrs = {"class": "heading"} if token.nesting > 0 else {}
+            # Our policy lets no element have a style of its own.
+            if "right" in str(token.attrs.pop("style", "")):
+                token.attrs["class"] = "number"
             if token.type == "inline":
                 made += self.renderInline(token.children or [], options, env)
             elif token.type in self.rules:
