@@ -65,6 +65,10 @@ def test_where_judges_lean_is_told_by_place_and_family_and_weighs_what_was_drawn
         specs = [QueueSpec(name="chosen", protocol="faithscore", **narrowed)]
         biases = agreement_of([*chosen, *opinions], known(lean, right), specs=specs).bias
         assert biases == tuple(found.values())
+    # However many look at an answer, it stands for as many others.
+    more = [msgspec.structs.replace(opinions[0], reviewer=name) for name in ("ben", "cy")]
+    again = {one.part: one for one in agreement_of([*opinions, *more], known(lean, right)).bias}
+    assert again["last third"].bias.value == pytest.approx(10 / 11) and again["last third"].facts == 4
 
 
 @pytest.mark.usefixtures("clean_streams")

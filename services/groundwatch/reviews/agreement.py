@@ -311,12 +311,14 @@ def biases_of(
     Queues whose answers were chosen by what the first judges said of them say nothing here.
     """
     chosen = {spec.name for spec in specs if spec.rule == "alarm" or spec.verdict is not None}
+    counting = [one for one in opinions if one.probability > 0 and one.queue not in chosen and one.facts]
+    several = Counter((_place(one), one.judge is None) for one in counting)
     groups: dict[tuple[str, str, str, str], dict[str, list[float]]] = defaultdict(dict)
     facts = Counter[tuple[str, str, str, str]]()
-    for one in opinions:
-        drawn = one.probability > 0 and one.queue not in chosen
-        claims = verdicts.get(_place(one), ()) if drawn else ()
-        by, weight = "people" if one.judge is None else "model", one.weight / (one.probability or 1.0)
+    for one in counting:
+        claims, by = verdicts.get(_place(one), ()), "people" if one.judge is None else "model"
+        # Several of one answer count as one, their mean.
+        weight = one.weight / one.probability / several[_place(one), one.judge is None]
         for fact in one.facts:
             if fact.claim is None or fact.claim >= len(claims) or fact.removed:
                 continue
