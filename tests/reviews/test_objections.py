@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import msgspec
@@ -61,6 +62,7 @@ def test_no_objection_moves_a_corrected_rate(data: st.DataObject) -> None:
     assert rows(list(mixed)) == rows(in_order)
 
 
+@pytest.mark.usefixtures("clean_streams")
 async def test_it_stands_beside_what_was_drawn_and_is_taken_back(bus: Bus) -> None:
     event = outcome("r1")
     await bus.create(outgoing(event))
@@ -79,8 +81,11 @@ async def test_it_stands_beside_what_was_drawn_and_is_taken_back(bus: Bus) -> No
     )
     await items.complete("q", event.key, opinion_about(event, [False, True], probability=0.5))
     before = await AgreementReader(bus).compute(time.time())
-    await opinions.object_to(event, 1, Decision.SUPPORTED, "ann")
-    await opinions.object_to(event, 0, Decision.REFUTED, "ann")
+    # At once: neither takes the other's place.
+    await asyncio.gather(
+        opinions.object_to(event, 1, Decision.SUPPORTED, "ann"),
+        opinions.object_to(event, 0, Decision.REFUTED, "ann"),
+    )
     drawn, objected = sorted(await opinions.of(event.key), key=lambda one: one.objection)
     assert (drawn.reviewer, drawn.probability, drawn.revision, len(drawn.facts)) == ("ann", 0.5, 1, 2)
     assert (objected.reviewer, objected.probability, objected.queue, objected.revision) == ("ann", 0.0, "", 2)

@@ -17,6 +17,7 @@ from groundwatch.statistics.sampling import weight
 from groundwatch.topology import OPINIONS, PREFIX, subject_of
 
 TRIES = 20
+BUSY = "others write the same opinion at this moment: send it again"
 
 MAX_TEXT = 10_000
 MAX_CATEGORY = 100
@@ -46,51 +47,53 @@ class Opinions:
         """Put it behind what the same reviewer said of the same answer before; nothing, where it says the
         same, or not to `replace` what was said for the same queue. Raises `InputError` for one that is too
         large."""
-        author = reviewer_key(opinion.reviewer, opinion.objection)
-        subject = subject_of("opinion", opinion.run, opinion.protocol, author, opinion.key)
         for _ in range(TRIES):
-            before = await self._last(subject)
-            sequence, said = (before.sequence, before.opinion) if before is not None else (0, None)
-            if said is not None:
-                if _same(said, opinion) or (not replace and said.queue == opinion.queue):
-                    return Stored.EXISTED
-                opinion = msgspec.structs.replace(opinion, revision=said.revision + 1)
-            data = ENCODER.encode(opinion)
-            message = Outgoing(
-                subject=subject,
-                payload=data,
-                message_id=(subject, str(sequence), str(opinion.revision), data.decode()),
-                expect=sequence,
-            )
-            if await self._bus.create(message) is Stored.NEW:
-                return Stored.NEW
-        raise Unavailable("others write the same opinion at this moment: send it again")
+            before = await self._last(_subject(opinion))
+            if before is not None and not replace and before.opinion.queue == opinion.queue:
+                return Stored.EXISTED
+            if (stored := await self._put(opinion, before)) is not None:
+                return stored
+        raise Unavailable(BUSY)
+
+    async def _put(self, opinion: OpinionGiven, before: StoredOpinion | None) -> Stored | None:
+        """Put it behind that one; None where another one is there by now."""
+        sequence, subject = 0, _subject(opinion)
+        if before is not None:
+            if _same(before.opinion, opinion):
+                return Stored.EXISTED
+            sequence = before.sequence
+            opinion = msgspec.structs.replace(opinion, revision=before.opinion.revision + 1)
+        data = ENCODER.encode(opinion)
+        message = Outgoing(
+            subject=subject,
+            payload=data,
+            message_id=(subject, str(sequence), str(opinion.revision), data.decode()),
+            expect=sequence,
+        )
+        return Stored.NEW if await self._bus.create(message) is Stored.NEW else None
 
     async def object_to(
         self, outcome: ResponseScored, claim: int, decision: Decision | None, reviewer: str
     ) -> Stored:
         """Say of one claim what somebody says who came upon it, beside what they objected to before in the
         answer; None takes it back. No rule drew it: it is in no rate. Raises `InputError`."""
-        author = reviewer_key(reviewer, objection=True)
-        before = await self._last(subject_of("opinion", outcome.run, outcome.protocol, author, outcome.key))
-        kept = before.opinion.facts if before is not None else ()
-        facts = {one.claim: one for one in kept if one.claim != claim}
         if not 0 <= claim < len(outcome.claims):
             raise InputError(f"there is no claim {claim}")
-        if decision is not None:
-            said = outcome.claims[claim]
-            facts[claim] = FactOpinion(
-                text=said.text, category=said.category, decision=decision, unit=said.unit, claim=claim
-            )
-        return await self.give(
-            opinion_on(
-                outcome,
-                reviewer=reviewer,
-                facts=tuple(facts.values()),
-                given_at=time.time(),
-                objection=True,
-            )
-        )
+        more: dict[str, Any] = {"reviewer": reviewer, "given_at": time.time(), "objection": True}
+        opinion = opinion_on(outcome, facts=(), **more)
+        for _ in range(TRIES):
+            before = await self._last(_subject(opinion))
+            kept = before.opinion.facts if before is not None else ()
+            facts = {one.claim: one for one in kept if one.claim != claim}
+            if decision is not None:
+                said = outcome.claims[claim]
+                facts[claim] = FactOpinion(
+                    text=said.text, category=said.category, decision=decision, unit=said.unit, claim=claim
+                )
+            whole = msgspec.structs.replace(opinion, facts=tuple(facts.values()))
+            if (stored := await self._put(whole, before)) is not None:
+                return stored
+        raise Unavailable(BUSY)
 
     async def last(self, run: str, protocol: str, reviewer: str, key: str) -> OpinionGiven | None:
         """What this reviewer said last of this answer."""
@@ -186,6 +189,11 @@ def check_opinion(
             raise InputError(f"facts: a text has 1 to {MAX_TEXT:,} characters")
         if not 1 <= len(fact.category) <= MAX_CATEGORY:
             raise InputError(f"facts: a category has 1 to {MAX_CATEGORY} characters")
+
+
+def _subject(opinion: OpinionGiven) -> str:
+    author = reviewer_key(opinion.reviewer, opinion.objection)
+    return subject_of("opinion", opinion.run, opinion.protocol, author, opinion.key)
 
 
 def identity(opinion: OpinionGiven) -> tuple[str, str, str, str, bool]:
