@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
 import msgspec
 import pytest
@@ -61,7 +62,8 @@ def test_where_judges_lean_is_told_by_place_and_family_and_weighs_what_was_drawn
     assert found["family qwen"].bias.low <= 10 / 33 <= found["family qwen"].bias.high
     # What was chosen since the judge refuted it is often refuted wrongly, and stands for no others.
     chosen = [msgspec.structs.replace(one, queue="chosen", reviewer="ben") for one in opinions]
-    for narrowed in ({"verdict": Decision.REFUTED}, {"rule": "alarm"}):
+    by_verdict: list[dict[str, Any]] = [{"verdict": Decision.REFUTED}, {"rule": "alarm"}]
+    for narrowed in by_verdict:
         specs = [QueueSpec(name="chosen", protocol="faithscore", **narrowed)]
         biases = agreement_of([*chosen, *opinions], known(lean, right), specs=specs).bias
         assert biases == tuple(found.values())
@@ -78,9 +80,10 @@ async def test_however_much_models_say_people_are_held_against_the_judges(
     monkeypatch.setattr(agreement, "REMEMBERED", 4)
     answers = judged_answers(6, 5)
     await publish([event for event, _ in answers])
-    reader, model = AgreementReader(bus), {"judge": Judge(engine="second"), "reviewer": "judge:second"}
+    reader, judge = AgreementReader(bus), Judge(engine="second")
     for event, wrong in answers[:4]:
-        await Opinions(bus).give(msgspec.structs.replace(truth_about(event, wrong), **model))
+        said = msgspec.structs.replace(truth_about(event, wrong), judge=judge, reviewer="judge:second")
+        await Opinions(bus).give(said)
     assert {one.by for one in (await reader.compute(1.0)).bias} == {"model"}
     for event, wrong in answers[4:]:
         await Opinions(bus).give(truth_about(event, wrong))
