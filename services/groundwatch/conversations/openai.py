@@ -4,6 +4,7 @@ Whole or as a stream of events. Besides this package it needs msgspec only, so t
 """
 
 from collections.abc import Iterable
+from itertools import takewhile
 from typing import Any
 
 import msgspec
@@ -117,6 +118,10 @@ def of_stream(value: Any) -> Any:
         pieces = value = _events(value.encode("utf-8", "replace")) or value
     elif is_text and value.startswith("["):
         pieces = json_of(value)
+    elif is_text and value.startswith("{") and "\n{" in value and not has_more_values(value, _MOST_VALUES):
+        # Lines, as Ollama's server sends them.
+        lines = map(json_of, value.split("\n"))
+        pieces = [*takewhile(lambda line: isinstance(line, dict), lines)]
     if isinstance(pieces, list) and any(isinstance(one, dict) and _is_piece(one) for one in pieces):
         return assembled(pieces)
     return value
