@@ -7,6 +7,7 @@ the routes, and what a running gateway answers to the document.
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -236,6 +237,12 @@ ENUMS = {"action": [*MAY]}
 """Parts of paths that are one of a few."""
 
 
+def flowing(docstring: str) -> str:
+    """A docstring without indentation, its lines joined but for paragraphs."""
+    paragraphs = inspect.cleandoc(docstring).split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+
+
 def routes() -> list[Route]:
     """What a gateway declares for machines."""
     core = Mock(settings=Settings().gateway)
@@ -253,6 +260,9 @@ def document() -> dict[str, Any]:
         for method in sorted((route.methods or set()) - {"HEAD"}):
             told = API.get(f"{method} {path}", Told(""))
             paths.setdefault(path, {})[method.lower()] = _operation(method, path, route, told, structs)
+    for schema in structs.values():
+        if "description" in schema:
+            schema["description"] = flowing(schema["description"])
     return {
         "openapi": "3.1.0",
         "info": {"title": "groundwatch", "version": __version__, "license": {"name": "Apache-2.0"}},

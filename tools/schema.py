@@ -7,13 +7,13 @@ is not what the code says.
 from __future__ import annotations
 
 import argparse
-import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from tools.openapi import flowing
 
 from groundwatch import __version__, events
 from groundwatch.events import Event
@@ -133,7 +133,7 @@ def _components(template: str, types: tuple[type[msgspec.Struct], ...]) -> dict[
     _, found = msgspec.json.schema_components(types, ref_template=template)
     for schema in found.values():
         if "description" in schema:
-            schema["description"] = _flowing(schema["description"])
+            schema["description"] = flowing(schema["description"])
     order = [kind.__name__ for kind in types]
     return {name: found[name] for name in (*order, *sorted(set(found) - set(order)))}
 
@@ -146,12 +146,6 @@ def _draft7(schema: Any) -> Any:
         return schema
     renamed = {"prefixItems": "items", "items": "additionalItems"} if "prefixItems" in schema else {}
     return {renamed.get(key, key): _draft7(value) for key, value in schema.items()}
-
-
-def _flowing(docstring: str) -> str:
-    """A docstring without indentation, its lines joined but for paragraphs."""
-    paragraphs = inspect.cleandoc(docstring).split("\n\n")
-    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
 def _channel(channel: ChannelSpec) -> dict[str, Any]:
@@ -187,7 +181,7 @@ def _messages(channel: ChannelSpec) -> dict[str, dict[str, Any]]:
     return {
         name: {
             "name": name,
-            "title": _flowing(getattr(events, name, Sent).__doc__ or "").partition("\n")[0],
+            "title": flowing(getattr(events, name, Sent).__doc__ or "").partition("\n")[0],
             "contentType": "application/json",
             **shared,
             "payload": {"$ref": f"#/components/schemas/{name}"},
