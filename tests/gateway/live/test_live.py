@@ -368,11 +368,11 @@ async def test_invented_models_are_folded_and_the_alarmed_one_stays(gateway_fact
 async def test_counting_that_fails_is_told_and_begins_again(gateway, publish, monkeypatch):
     take, failed = gateway.service.core.live._alarms.take, []
 
-    def fails_once(event, *, new):
+    def fails_once(event):
         if event.id == "b" and not failed:
             failed.append(event)
             raise ValueError("a bug")
-        take(event, new=new)
+        take(event)
 
     monkeypatch.setattr(gateway.service.core.live._alarms, "take", fails_once)
     async with watching(gateway) as events:

@@ -46,8 +46,10 @@ def _network(text: str) -> str:
     return text
 
 
-_PAGES = {"alarms", "answers", "compare", "connect", "health", "login", "logout", "queues", "review", "runs"}
-_OWN = _PAGES | {"api", "favicon.ico", "healthz", "images", "metrics", "readyz", "static", "v1"}
+_OWN = frozenset(
+    "alarms answers api compare connect favicon.ico health healthz images login logout metrics models pulse "
+    "queues readyz review runs static v1 wall".split()
+)
 """With what the addresses of the gateway itself begin."""
 
 
