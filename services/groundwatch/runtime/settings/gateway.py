@@ -46,10 +46,9 @@ def _network(text: str) -> str:
     return text
 
 
-_OWN = frozenset(
-    "alarms answers api compare connect favicon.ico health healthz images login logout metrics models pulse "
-    "queues readyz review runs static v1 wall".split()
-)
+_PAGES = {"alarms", "answers", "compare", "connect", "health", "login", "logout", "models", "queues"}
+_PAGES |= {"review", "runs", "wall"}
+_OWN = _PAGES | {"api", "favicon.ico", "healthz", "images", "metrics", "pulse", "readyz", "static", "v1"}
 """With what the addresses of the gateway itself begin."""
 
 
