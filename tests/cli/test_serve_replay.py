@@ -64,7 +64,7 @@ async def test_a_run_outlives_those_who_work_at_it(
     for name, value in JUDGES.items():
         monkeypatch.setenv(name, value)
     began = time.time()
-    await record(bus, *(response(f"r{number}", recorded_at=began + number / 4) for number in range(60)))
+    await record(bus, *(response(f"r{number}", recorded_at=began + number / 2) for number in range(60)))
     port = free_port()
     first = shell.start("serve", "replay", "--metrics-port", port, stderr=subprocess.DEVNULL)
     working = re.compile(r'^groundwatch_replay_state\{run="long",state="working"\} 1.0$', re.MULTILINE)
@@ -81,9 +81,9 @@ async def test_a_run_outlives_those_who_work_at_it(
             return working.search((await http.get("/metrics")).text) is not None
 
         await eventually(ready, within=PATIENCE)
-        # At the recorded pace that takes 15 s: long enough to die in the middle.
+        # At the recorded pace that takes 30 s: long enough to be seen by a slow machine, and to die in the middle.
         await Replays(bus).begin("long", settings_of(bus), speed=1.0)
-        await eventually(told, within=30)
+        await eventually(told, within=60)
     await reached(bus, "long", 5)
     first.kill()
     first.wait(20)
