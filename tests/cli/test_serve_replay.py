@@ -81,7 +81,7 @@ async def test_a_run_outlives_those_who_work_at_it(
             return working.search((await http.get("/metrics")).text) is not None
 
         await eventually(ready, within=PATIENCE)
-        # At the recorded pace that takes 30 s: long enough to be seen by a slow machine, and to die in the middle.
+        # At the recorded pace that takes 30 s: long enough to be seen, and to die in the middle.
         await Replays(bus).begin("long", settings_of(bus), speed=1.0)
         await eventually(told, within=60)
     await reached(bus, "long", 5)
