@@ -104,7 +104,10 @@ async def test_one_that_is_in_use_is_one_line(nobody, data):
     [
         (OSError(errno.ENOSPC, "No space left"), "[Errno 28] No space left: make room at /mnt/archive"),
         (PermissionError(errno.EACCES, "denied", "/x"), "[Errno 13] denied: '/x'"),
-        (ConnectionResetError(errno.ECONNRESET, "reset"), "NATS at {}: [Errno 104] reset"),
+        (
+            ConnectionResetError(errno.ECONNRESET, "reset"),
+            "NATS at {}: [Errno 104] reset (ConnectionResetError)",
+        ),
     ],
 )
 async def test_what_breaks_off_a_command_is_told_of_where_it_was(own_server, error, told):
