@@ -31,7 +31,7 @@ from groundwatch.runtime.delivery.provisioning import provision, reserved_bytes
 from groundwatch.runtime.local.servers import NatsServer
 from groundwatch.runtime.local.triton_server import OnProgress, TritonServer
 from groundwatch.runtime.security.private_files import make_folders, make_private, write_private
-from groundwatch.runtime.services.run import observed, problems_of, running
+from groundwatch.runtime.services.run import notes_of, observed, problems_of, running
 from groundwatch.runtime.services.service import Service
 from groundwatch.runtime.services.tasks import SupervisedTask, still_wanted
 from groundwatch.runtime.settings import Settings, held_at_once
@@ -145,7 +145,7 @@ async def whole_system(
 def _beside(others: Sequence[Service], bus: Bus, triton: TritonServer | None) -> list[str]:
     """What `/readyz` of the gateway tells of all else that is here; that NATS is away it says itself."""
     found = [] if bus.away else problems_of(others)
-    found += [note for service in others for note in getattr(service, "notes", list)()]
+    found += notes_of(others)
     return [*found, triton.problem] if triton is not None and triton.problem else found
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import nats.errors
 import pytest
+import structlog
 from tests.runtime.conftest import eventually
 
 from groundwatch.errors import TransientError
@@ -16,9 +18,11 @@ from groundwatch.events import ResponseRecorded
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.delivery.provisioning import provision
 from groundwatch.runtime.local.servers import NatsServer
+from groundwatch.runtime.services import run
 from groundwatch.runtime.services.run import running
-from groundwatch.runtime.services.service import StageService
+from groundwatch.runtime.services.service import Service, StageService
 from groundwatch.runtime.settings import NatsSettings, Settings, StageSettings
+from groundwatch.runtime.telemetry.logs import Outage
 from groundwatch.runtime.telemetry.metrics import Metrics
 from groundwatch.system import services as serve
 
@@ -138,3 +142,28 @@ async def test_who_is_cancelled_while_it_closes_is_cancelled(
     with pytest.raises(asyncio.CancelledError):
         await closing
     assert not bus.connected
+
+
+async def test_what_stays_wrong_after_nats_is_back_is_told_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its first line fell into the outage, and was left out."""
+    monkeypatch.setattr(run, "LOOK_SECONDS", 0.01)
+    outage, problems = Outage(), list[str]()
+    bus = SimpleNamespace(reconnects=0, outage=outage)
+    one = SimpleNamespace(name="scoring", problems=lambda: problems, notes=lambda: ["known before"])
+    task = asyncio.create_task(run.tell_what_stays([cast(Service, one)], cast(Bus, bus)))
+    try:
+        with structlog.testing.capture_logs() as lines:
+            await asyncio.sleep(0.05)
+            outage.begin()
+            problems.append("scoring: no stream")
+            bus.reconnects += 1
+            await asyncio.sleep(0.05)
+            assert lines == []
+            outage.end(0.0)
+            await eventually(lambda: bool(lines), within=5)
+            await asyncio.sleep(0.05)
+        assert [(line["event"], line["problem"]) for line in lines] == [
+            ("service.still_wrong", "scoring: no stream")
+        ]
+    finally:
+        task.cancel()

@@ -16,6 +16,7 @@ from groundwatch import termination
 from groundwatch.errors import TransientError, words
 from groundwatch.runtime.delivery.bus import Bus
 from groundwatch.runtime.services.service import Service
+from groundwatch.runtime.services.tasks import SupervisedTask
 from groundwatch.runtime.settings import Settings
 from groundwatch.runtime.telemetry.logs import logger
 from groundwatch.runtime.telemetry.metrics import Metrics, show_end
@@ -24,11 +25,14 @@ from groundwatch.runtime.telemetry.traces import Traces
 DRAIN_SECONDS = 25.0
 """Below Kubernetes' default of 30 seconds between SIGTERM and SIGKILL."""
 
+LOOK_SECONDS = 5.0
+
 
 @contextlib.asynccontextmanager
 async def running(services: Sequence[Service], bus: Bus) -> AsyncIterator[None]:
     """Services started inside the block, drained after it all at once, then disconnected."""
     started: list[Service] = []
+    staying = SupervisedTask("what-stays", lambda: tell_what_stays(services, bus))
     try:
         for service in services:
             try:
@@ -37,8 +41,10 @@ async def running(services: Sequence[Service], bus: Bus) -> AsyncIterator[None]:
                 raise TransientError(f"{service.name} cannot start, NATS is away: {words(fault)}") from fault
             started.append(service)
             logger.info("service.started", service=service.name)
+        staying.start()
         yield
     finally:
+        await staying.stop()
         logger.info("draining", services=[service.name for service in started])
         drained = await asyncio.gather(
             *(service.drain(DRAIN_SECONDS) for service in started), return_exceptions=True
@@ -47,6 +53,22 @@ async def running(services: Sequence[Service], bus: Bus) -> AsyncIterator[None]:
             if error is not None:
                 logger.error("service.drain_failed", service=service.name, error=repr(error))
         await bus.close()
+
+
+async def tell_what_stays(services: Sequence[Service], bus: Bus) -> None:
+    """What has been wrong since NATS was away, and still is when all has had its time to find out that it is
+    back: lines that told of it when it began were left out."""
+    known, before = bus.reconnects, dict[str, None]()
+    while True:
+        await asyncio.sleep(LOOK_SECONDS)
+        if bus.outage.lasts:
+            continue
+        now = dict.fromkeys((*problems_of(services), *notes_of(services)))
+        if known != bus.reconnects:
+            known = bus.reconnects
+            for problem in (one for one in now if one not in before):
+                logger.warning("service.still_wrong", problem=problem)
+        before = now
 
 
 class _ByConsumer(BatchNatsMetricsSettingsProvider):
@@ -119,3 +141,7 @@ async def stopping() -> AsyncIterator[asyncio.Event]:
 
 def problems_of(services: Sequence[Service]) -> list[str]:
     return [problem for service in services for problem in service.problems()]
+
+
+def notes_of(services: Sequence[Service]) -> list[str]:
+    return [note for service in services for note in getattr(service, "notes", list)()]
