@@ -7,6 +7,7 @@ import base64
 import hashlib
 import io
 import json
+import threading
 import time
 
 import httpx
@@ -17,7 +18,7 @@ from tests.test_image_files import scans
 from groundwatch.archive.images import ImageCooling, needed_in_work
 from groundwatch.erasure.finding import Stores
 from groundwatch.erasure.retention import enforce
-from groundwatch.gateway.thumbnails import Thumbnails
+from groundwatch.gateway.thumbnails import AT_ONCE, Thumbnails
 from groundwatch.runtime.settings import ArchiveSettings, RetentionSettings
 from groundwatch.runtime.settings.gateway import IntakeSettings
 from groundwatch.runtime.stores import images
@@ -384,3 +385,26 @@ async def test_what_is_refused_leaves_no_image(gateway, pictures, response, seco
     right = await gateway.http.post("/v1/responses", json=response(id="right", images=[inline(data)]))
     assert right.status_code == 202
     assert (await gateway.http.get(f"/v1/images/{sha256(data)}")).status_code == 200
+
+
+async def test_who_gives_up_leaves_no_more_at_work_than_may_be(monkeypatch):
+    class Store:
+        async def load(self, sha256: str) -> tuple[bytes, str]:
+            return b"", "image/png"
+
+    at_work, go = [], threading.Event()
+
+    def shrink(data: bytes, side: int) -> None:
+        at_work.append(data)
+        go.wait(20)
+
+    pictures = Thumbnails(Store(), IntakeSettings())
+    monkeypatch.setattr(pictures, "_shrink", shrink)
+    try:
+        for number in range(3 * AT_ONCE):
+            asked = asyncio.create_task(pictures.load(str(number), 224))
+            await asyncio.sleep(0.02)
+            asked.cancel()
+        assert len(at_work) == AT_ONCE
+    finally:
+        go.set()

@@ -4,6 +4,7 @@ import asyncio
 import io
 import time
 from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
 
 from PIL import Image, ImageOps
 
@@ -30,6 +31,8 @@ class Thumbnails:
         self._store = store
         self._limits = limits
         self._turns = asyncio.Semaphore(AT_ONCE)
+        # Of its own, since a request that is given up leaves its turn, and its thread works on.
+        self._threads = ThreadPoolExecutor(AT_ONCE, "thumbnails")
         self._kept: OrderedDict[tuple[str, int], tuple[float, tuple[bytes, str]]] = OrderedDict()
         self._forgotten = 0
 
@@ -41,7 +44,7 @@ class Thumbnails:
         async with self._turns:
             forgotten = self._forgotten
             data, media_type = await self._store.load(sha256)
-            small = await asyncio.to_thread(self._shrink, data, side)
+            small = await asyncio.get_running_loop().run_in_executor(self._threads, self._shrink, data, side)
         made = (small, "image/webp") if small is not None else (data, media_type)
         if small is not None and forgotten == self._forgotten:
             self._kept[sha256, side] = (time.monotonic() + RECENT_SECONDS, made)
